@@ -22,6 +22,7 @@ from torch import nn
 
 from ostinato import Trainer, TrainingArguments
 
+TEXTS = Path(__file__).parents[1] / "tools" / "docs"  # what the pages say beside the trace
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -110,6 +111,8 @@ def format_page(ours: Trace, *, evaluates: bool = False) -> str:
         f"# {title}, traced",
         "",
         "Written by `python benchmarks/one_batch.py` from a real run; a test compares it with the code.",
+        "",
+        *(TEXTS / f"{'evaluation' if evaluates else 'training'}_values.md").read_text("utf-8").splitlines(),
         "",
         f"## From `{function}` to `forward`: {len(ours.hops)} hops",
         "",

@@ -6,7 +6,8 @@
 
 Everything the library says outside of progress and logs goes through this one logger: notes (what was dropped,
 renamed, guessed, skipped or rescaled) at level INFO, which is the default, and likely mistakes at WARNING. The
-environment variable `OSTINATO_VERBOSITY` (debug, info, warning, error, critical) sets where it starts.
+environment variable `OSTINATO_VERBOSITY` (debug, info, warning, error, critical) sets where it starts, or else
+`TRANSFORMERS_VERBOSITY`.
 """
 
 from __future__ import annotations

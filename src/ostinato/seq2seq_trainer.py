@@ -24,6 +24,10 @@ from .trainer import Trainer
 class Seq2SeqTrainer(Trainer):
     """Train as `Trainer` does; with `predict_with_generate=True`, `evaluate` and `predict` use generated ids.
 
+    Args:
+        model: The model; this and all others are those of `Trainer`.
+        args: `Seq2SeqTrainingArguments`.
+
     >>> args = Seq2SeqTrainingArguments("out", predict_with_generate=True)  # doctest: +SKIP
     >>> Seq2SeqTrainer(model, args, eval_dataset=rows, compute_metrics=exact).evaluate(num_beams=4)  # doctest: +SKIP
     """
@@ -91,6 +95,9 @@ class Seq2SeqTrainer(Trainer):
 
         Args:
             gen_config_arg: a config, a dict, a directory, a file or a name on the hub.
+
+        Returns:
+            The config.
         """
         return generation_settings.load_generation_config(gen_config_arg)
 
@@ -165,7 +172,13 @@ class Seq2SeqTrainer(Trainer):
         if prediction_loss_only or not settings.in_evaluation:
             return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys)
         options = gen_kwargs or (settings.options({}) if self._gen_kwargs is None else self._gen_kwargs)
-        ids = generate(self.model, self._prepare_inputs(inputs), options, label_names=self.label_names)
+        ids = generate(
+            self.model,
+            self._prepare_inputs(inputs),
+            options,
+            label_names=self.label_names,
+            in_step=self.strategy.is_sharded,
+        )
         rows = first_dimension(inputs) or len(ids)
         if self.args.world_size > 1 and len(ids) != rows:
             raise usage_errors.several_texts_per_row(rows, len(ids))

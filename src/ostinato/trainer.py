@@ -31,6 +31,7 @@ from . import (
     metrics,
     optim,
     progress,
+    search,
     strategies,
     trackers,
 )
@@ -45,30 +46,33 @@ from .arguments.settings import (
     ReplicaSettings,
     ScheduleSettings,
 )
+from .arguments.shard_settings import ShardSettings
 from .arguments.training_args import TrainingArguments
 from .arguments.validate_trainer import (
     check_model,
+    check_optimizer,
     check_optimizers,
     check_order,
     check_quantization,
     check_trainer,
     check_types,
+    is_left_to_subclass,
 )
 from .callbacks.events import CleansUp, TrainerCallback
 from .callbacks.flow import DefaultFlowCallback
 from .callbacks.handler import CallbackHandler, emit
-from .core import metrics_text
-from .core.choices import ResumeMode, SaveStrategy
+from .core import accelerator, metrics_text
+from .core.choices import HPSearchBackend, ResumeMode, SaveStrategy
 from .core.logged_numbers import collect_numbers, track
-from .core.memory_tracker import MemoryTracker
+from .core.memory_tracker import TrainerMemoryTracker
 from .core.notices import note, note_once
-from .core.outputs import EvalLoopOutput, PredictionOutput, TrainOutput
+from .core.outputs import BestRun, EvalLoopOutput, PredictionOutput, TrainOutput
 from .core.protocols import Batch, Precision, Strategy
 from .core.random import enable_full_determinism, preserve_rng, set_seed
 from .core.state import TrainerControl, TrainerState, export_callbacks
 from .core.timing import speed_metrics
 from .core.tracebacks import ShortTraceback
-from .core.tree import make_plain, tree_map
+from .core.tree import make_plain
 from .core.world import World
 from .loss.counting import count_targets, has_shifted_labels, observe_shift, weigh
 from .loss.model_outputs import BareTensorError
@@ -79,6 +83,25 @@ from .loss.smoothing import LabelSmoother, build_smoother
 
 # Methods in which a subclass may compute metrics of its own, under any name.
 _MAY_ADD_METRICS = ("evaluate", "_evaluate", "evaluation_loop", "prediction_step", "compute_loss", "log")
+
+
+# The callbacks of every trainer, for code that changes the list. `DEFAULT_PROGRESS_CALLBACK` may be set as well.
+DEFAULT_CALLBACKS: list[Any] = [DefaultFlowCallback]
+
+
+def __getattr__(name: str) -> Any:
+    """Return `DEFAULT_PROGRESS_CALLBACK`, the display that fits where the process runs."""
+    if name != "DEFAULT_PROGRESS_CALLBACK":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if progress.notebook.is_notebook():
+        return progress.notebook.NotebookProgressCallback
+    return progress.callback.ProgressCallback
+
+
+def _find_default(name: str) -> Any:
+    """Return a default of this module, or what a script has put in its place here or in transformers' module."""
+    there = compat.install.find_changed("transformers.trainer", name)
+    return there if there is not None else globals().get(name) or __getattr__(name)
 
 
 def _write_report(*args: Any, **kwargs: Any) -> None:
@@ -111,7 +134,8 @@ class Trainer(metaclass=TrainerType):
         compute_metrics: A function of an `EvalPrediction` that returns a dict; or names, a streaming metric or "auto".
         callbacks: Callbacks to add to the default ones, as classes or instances.
         optimizers: An optimizer and a schedule; None for those of the arguments.
-        optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
+        optimizer_cls_and_kwargs: The class of the optimizer and its arguments. A class whose objects are called with
+            the model and these arguments, and return an optimizer, groups the parameters itself.
         preprocess_logits_for_metrics: A function of logits and labels; its result is kept in place of the logits.
         tokenizer: The older name of `processing_class`.
         strategy: Where parameters live and how processes exchange data; by default chosen from the environment.
@@ -149,7 +173,7 @@ class Trainer(metaclass=TrainerType):
     label_names: list[str]
     can_return_loss: bool
     loss_is_scaled_for_ga: bool | None = None  # stated by a subclass; True: divided for accumulation; None: determined
-    objective: Objective
+    loss_objective: Objective
 
     # the state of a run
     state: TrainerState
@@ -160,26 +184,34 @@ class Trainer(metaclass=TrainerType):
     current_flos: float  # since the last `store_flos`
     current_gradient_accumulation_steps: int
     model_preparation_time: float = 0.0
-    hp_name: Callable[[Any], str] | None
-    hp_search_backend: Any
     hub_model_id: str | None = None  # once a repository was requested
     push_in_progress: hub.uploads.PushInProgress | None = None  # the last one that did not block
+
+    # a search
+    hp_space: Any
+    hp_name: Callable[[Any], str] | None
+    hp_search_backend: Any  # while a search lasts
+    compute_objective: Any
+    objective: Any  # of the current trial, as its last evaluation gave it
 
     # parts
     world: World
     strategy: Strategy
     precision: Precision
-    accelerator: compat.accelerator.AcceleratorView  # a view on the strategy, for subclasses
-    _memory_tracker: MemoryTracker
-    _run: engine.run.Run | None  # the current run, or the last
-    _run_home: checkpoints.run_directory.RunDirectory  # its directory
+    accelerator: compat.accelerator_view.AcceleratorView  # a view on the strategy, for subclasses
+    _memory_tracker: TrainerMemoryTracker
+    _run: engine.run.Run | None = None  # the current run, or the last
+    _run_directory: checkpoints.run_directory.RunDirectory  # its directory
     _train_window: metrics.train_window.MetricWindow | None
     _publishing: hub.publisher.Publisher | None = None
     _compiled: strategies.called_model.Compiled | None = None
 
     # internal state
-    _metrics_asked: Any
-    _trial: Any
+    _metrics_argument: Any
+    _trial: Any  # the current one of a search, or the last
+    _trial_directory: Path | None
+    _search: search.session.SearchSession | None
+    _searched: str | None = None  # the last study
     _train_batch_size: int
     _signature_columns: list[str] | None
     _created_lr_scheduler: bool
@@ -219,11 +251,12 @@ class Trainer(metaclass=TrainerType):
         train_metrics: Any = None,
     ) -> None:
         self.args = args = convert_arguments(args)
-        self._memory_tracker = MemoryTracker(skip=args.skip_memory_metrics)
+        self._memory_tracker = TrainerMemoryTracker(args.skip_memory_metrics, args.device)
         self._memory_tracker.start()
         args.apply_log_level()
         compat.legacy_names.note_overrides_without_effect(type(self), Trainer)
         check_types(
+            self._is_replaced,
             model=model,
             data_collator=data_collator,
             train_dataset=train_dataset,
@@ -238,10 +271,8 @@ class Trainer(metaclass=TrainerType):
             batch_sampler=batch_sampler,
         )
         check_model(model, model_init)
-        check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init, model)
+        check_optimizers(optimizers, optimizer_cls_and_kwargs, model_init)
         check_trainer(args, train_dataset, eval_dataset)
-        is_mixture = isinstance(data.mixture.convert_to_mixture(train_dataset), data.mixture.Mixture)
-        check_order(args, train_dataset, sampler, batch_sampler, is_mixture=is_mixture)
         self._set_seed()
         self._set_up_model(model, model_init, strategy)
         if train_dataset is not None:
@@ -253,14 +284,14 @@ class Trainer(metaclass=TrainerType):
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self.compute_metrics = compute_metrics
-        self._metrics_asked = metrics
-        evaluation.request.check_requested(self)
+        self._metrics_argument = metrics
         self.train_metrics = train_metrics
         evaluation.train_metrics.parse_train_metrics(train_metrics)
         self.preprocess_logits_for_metrics = preprocess_logits_for_metrics
         self.optimizer, self.lr_scheduler = optimizers[0], optimizers[1]
         self.optimizer_cls_and_kwargs = optimizer_cls_and_kwargs
         self.neftune_noise_alpha = args.neftune_noise_alpha
+        self._check_order_and_metrics(self._is_replaced)
         self._set_up_loss(compute_loss_func)
         self._set_up_callbacks(callbacks)
         self._set_up_state()
@@ -277,9 +308,35 @@ class Trainer(metaclass=TrainerType):
 
     def create_accelerator_and_postprocess(self) -> None:
         """Create `self.accelerator`, which subclasses use for devices, gathering and unwrapping."""
-        self.accelerator = compat.accelerator.AcceleratorView(self)
+        self.accelerator = compat.accelerator_view.AcceleratorView(self)
 
     # ---- set-up in the constructor -------------------------------------------------------------------
+
+    def _check_replaceable(self, is_replaced: Callable[[str], bool]) -> None:
+        """Check what was passed, as it is after the constructor of a subclass."""
+        check_types(
+            is_replaced,
+            data_collator=self.data_collator,
+            train_dataset=self.train_dataset,
+            eval_dataset=self.eval_dataset,
+            compute_loss_func=self.compute_loss_func,
+            compute_metrics=self.compute_metrics,
+            preprocess_logits_for_metrics=self.preprocess_logits_for_metrics,
+        )
+        self._check_order_and_metrics(is_replaced)
+
+    def _check_order_and_metrics(self, is_replaced: Callable[[str], bool]) -> None:
+        """Check the order of the rows, the metrics and the optimizer, except those that a subclass sees to."""
+        if not is_left_to_subclass("optimizer", is_replaced):
+            check_optimizer(self.optimizer, self.model)
+        if not is_left_to_subclass("train_dataset", is_replaced):
+            self._check_order()
+        if not is_left_to_subclass("compute_metrics", is_replaced):
+            evaluation.request.check_requested(self)
+
+    def _check_order(self) -> None:
+        is_mixture = isinstance(data.mixture.convert_to_mixture(self.train_dataset), data.mixture.Mixture)
+        check_order(self.args, self.train_dataset, self.sampler, self.batch_sampler, is_mixture=is_mixture)
 
     def _set_seed(self) -> None:
         enable_full_determinism(self.args.seed) if self.args.full_determinism else set_seed(self.args.seed)
@@ -289,14 +346,14 @@ class Trainer(metaclass=TrainerType):
     ) -> None:
         """Set the model, and choose where and in which number format it computes."""
         self.model_init = model_init
-        self.hp_name = None
-        self.hp_search_backend = None
-        self._trial = None
+        self.hp_space = self.hp_name = self.hp_search_backend = self.compute_objective = self.objective = None
+        self._trial = self._trial_directory = self._search = None
         self.model = model if model is not None else self.call_model_init()
         self.world = World.from_environment()
         self.strategy = strategy or strategies.choose.choose_strategy(
-            self.world, self._choose_device(), ReplicaSettings.of(self.args)
+            self.world, self._choose_device(), ReplicaSettings.of(self.args), ShardSettings.of(self.args), self.model
         )
+        self.args.model_parallel_size = self.strategy.processes // self.strategy.size
         self.precision = strategies.precision.choose_precision(
             PrecisionSettings.of(self.args, self.strategy.device.type)
         )
@@ -310,10 +367,10 @@ class Trainer(metaclass=TrainerType):
     def _set_up_loss(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
         """Set the objective, and determine what the model takes and returns."""
         args = self.args
-        self.objective = Objective(
+        self.loss_objective = Objective(
             loss_func=compute_loss_func,
             smoother=build_smoother(args.label_smoothing_factor, self.model),
-            processes=args.world_size if args.average_tokens_across_devices else 1,
+            processes=args.data_size if args.average_tokens_across_devices else 1,
         )
         self._adopt_model()
 
@@ -322,19 +379,16 @@ class Trainer(metaclass=TrainerType):
         args = self.args
         reporting = trackers.registry.build_trackers(args.report_to, callbacks)
         self.callback_handler = CallbackHandler(
-            [DefaultFlowCallback, *reporting, *(callbacks or [])],
+            [*_find_default("DEFAULT_CALLBACKS"), *reporting, *(callbacks or [])],
             self.model,
             self.processing_class,
             self.optimizer,
             self.lr_scheduler,
             isolate_rng=args.ostinato.isolate_rng,
         )
-        display = (
-            progress.notebook.NotebookProgressCallback
-            if progress.notebook.is_notebook()
-            else progress.callback.ProgressCallback
+        self.add_callback(
+            progress.plain.PrinterCallback if args.disable_tqdm else _find_default("DEFAULT_PROGRESS_CALLBACK")
         )
-        self.add_callback(progress.plain.PrinterCallback if args.disable_tqdm else display)
         if args.ostinato.journal and self.is_world_process_zero():
             self.add_callback(journal.journal_callback.JournalCallback)
 
@@ -354,7 +408,7 @@ class Trainer(metaclass=TrainerType):
         self._created_lr_scheduler = False
         self._eval_dataloaders = {}
         self._run = None
-        self._run_home = checkpoints.run_directory.RunDirectory()
+        self._run_directory = checkpoints.run_directory.RunDirectory()
         self._train_window = None
         self._output_names = evaluation.step.OutputNames()
 
@@ -381,14 +435,14 @@ class Trainer(metaclass=TrainerType):
                 setattr(self, name, value)
         self._found = copy.deepcopy(found)  # a copy, since a list may be extended
         shifted, self._loss_shifts_labels = self._loss_shifts_labels, has_shifted_labels(inner)
-        if self.objective.smoother_shifts == bool(shifted):
-            self.objective.smoother_shifts = bool(self._loss_shifts_labels)
+        if self.loss_objective.smoother_shifts == bool(shifted):
+            self.loss_objective.smoother_shifts = bool(self._loss_shifts_labels)
 
     def _has_shifted_labels(self, batch: Batch) -> bool:
         """Return whether the model's loss compares each position with the next label; try it if it is not stated."""
         if self._loss_shifts_labels is None:
             shifts = observe_shift(self.model, self._prepare_inputs(dict(batch)))
-            self._loss_shifts_labels = self.objective.smoother_shifts = shifts
+            self._loss_shifts_labels = self.loss_objective.smoother_shifts = shifts
         return self._loss_shifts_labels
 
     @property
@@ -399,27 +453,33 @@ class Trainer(metaclass=TrainerType):
     @property
     def model_accepts_loss_kwargs(self) -> bool:
         """Whether `num_items_in_batch` is passed to the model's forward."""
-        return self.objective.model_takes_num_items
+        return self.loss_objective.model_takes_num_items
 
     @model_accepts_loss_kwargs.setter
     def model_accepts_loss_kwargs(self, accepts: bool) -> None:
-        self.objective.model_takes_num_items = accepts
+        self._get_objective().model_takes_num_items = accepts
 
     @property
     def compute_loss_func(self) -> Callable[..., Tensor] | None:
-        return self.objective.loss_func
+        """The loss function that was passed to the trainer; None: the model computes its loss."""
+        return self.loss_objective.loss_func
 
     @compute_loss_func.setter
     def compute_loss_func(self, function: Callable[..., Tensor] | None) -> None:
-        self.objective.loss_func = function
+        self._get_objective().loss_func = function
 
     @property
     def label_smoother(self) -> LabelSmoother | None:
-        return self.objective.smoother
+        """What smooths labels; None unless `label_smoothing_factor` is set."""
+        return self.loss_objective.smoother
 
     @label_smoother.setter
     def label_smoother(self, smoother: LabelSmoother | None) -> None:
-        self.objective.smoother = smoother
+        self._get_objective().smoother = smoother
+
+    def _get_objective(self) -> Objective:
+        """Return the objective; a subclass may set parts of it before the constructor, which then sets them anew."""
+        return vars(self).setdefault("loss_objective", Objective())
 
     @property
     def tokenizer(self) -> Any:
@@ -481,9 +541,9 @@ class Trainer(metaclass=TrainerType):
         self.callback_handler.remove_callback(callback)
 
     def _move_model_to_device(self, model: nn.Module, device: torch.device) -> None:
-        if not strategies.placement.is_placed(model):
+        if not strategies.placement.is_placed(model) and not self.strategy.is_sharded:  # dividing moves the parts
             strategies.placement.check_weights(model)
-            model.to(device)
+            strategies.placement.move(model, device)
 
     def call_model_init(self, trial: Any = None) -> nn.Module:
         """Return a new model from `model_init`, which takes no argument or a trial.
@@ -520,7 +580,7 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             resume_from_checkpoint: A checkpoint; True for the newest whole one in `output_dir`.
-            trial: A trial of a hyperparameter search, which is not supported yet.
+            trial: A trial of a hyperparameter search, or a dict of values to train with, such as those of its best.
             ignore_keys_for_eval: Outputs of the model that are not predictions, in evaluations during training.
             resume_mode: The use of the checkpoint. "resume" continues its run, "extend" continues it for more steps
                 than were planned, "fork" starts a new run with its weights, "fork_with_optimizer" also with its
@@ -535,24 +595,26 @@ class Trainer(metaclass=TrainerType):
         """
         with ShortTraceback(), self._memory_tracker.end_stage_on_error():
             self._resume_mode = ResumeMode(resume_mode)
+            if trial is not None:
+                trial = search.trial_setup.take_trial(self, trial)
+                self._begin_trial(trial)
             self.args.validate()  # arguments may have been changed since they were created
             check_quantization(self.model)
             evaluation.request.check_best_metric(self)
             self.is_in_train = True
             self._memory_tracker.start()
-            self._hp_search_setup(trial)
+            if trial is None:
+                self._hp_search_setup(None)
             self._train_batch_size = self.args.train_batch_size
             try:
                 with engine.saver.lock_run_directory(self, trial):
                     checkpoint = engine.resume.find_checkpoint(self, resume_from_checkpoint, self._resume_mode)
-                    home = Path(self._get_output_dir(trial))
+                    output_path = Path(self._get_output_dir(trial))
                     goes_on = None if engine.resume.is_fork(self._resume_mode) else checkpoint
-                    self._run_home.begin(home, goes_on, writes=engine.saver.is_saving_enabled(self))
-                    if self.model_init is not None:
-                        self._set_seed()
-                        self.model = self.call_model_init(trial)
-                        self._adopt_model()
-                        self.optimizer = self.lr_scheduler = None
+                    self._run_directory.begin(output_path, goes_on, writes=engine.saver.is_saving_enabled(self))
+                    engine.resume.record_attempt(self)
+                    if self.model_init is not None and trial is None:
+                        self._init_model(None)
                     with journal.run_journal.write_journal(self, trial, checkpoint, _write_report):
                         train = partial(
                             self._inner_training_loop,
@@ -569,6 +631,26 @@ class Trainer(metaclass=TrainerType):
                 raise
             finally:
                 self.is_in_train = False
+
+    def _begin_trial(self, trial: Any) -> None:
+        """Make the model of a trial and set its values, which may be drawn in either; its directory is known then."""
+        seed = self.args.seed
+        if self.model_init is not None:
+            self._init_model(trial)
+        self._hp_search_setup(trial)
+        if self.model_init is not None and self.args.seed != seed:  # it is searched, too
+            self._init_model(trial)
+
+    def _init_model(self, trial: Any) -> None:
+        """Make a new model, whose optimizer is created later."""
+        self._set_seed()
+        self.model = self.call_model_init(trial)
+        self._adopt_model()
+        self.optimizer = self.lr_scheduler = None
+
+    def _list_metric_names(self) -> list[str] | None:
+        """Return the names of the metrics of an evaluation; None if they are not known beforehand."""
+        return evaluation.request.list_metric_names(self)
 
     def _can_add_metrics(self) -> bool:
         """Return whether a subclass or a user's callback may add metrics to an evaluation."""
@@ -633,13 +715,13 @@ class Trainer(metaclass=TrainerType):
                 with engine.signals.handle_stop_signals(self, run):
                     engine.report.evaluate_at_start(self, run)
                     engine.loop.train(self, run)
+                output = engine.finish.finish(self, run)
             except Exception as error:
                 engine.saver.wait_before_exit(self)  # a resumed run may need this checkpoint
                 reason = diagnostics.dispatch.explain_training_failure(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
                 raise
-            output = engine.finish.finish(self, run)
             self._finish_current_push()
             return output
 
@@ -750,7 +832,7 @@ class Trainer(metaclass=TrainerType):
         if run.updates.current is None:  # no step was taken yet
             run.updates.record_schedule(self.state.global_step)
         return data.epoch_position.samples_at(
-            run.updates.loader, run.updates.position.courses, step, run.plan.max_steps
+            run.updates.loader, run.updates.position.schedules, step, run.plan.max_steps
         )
 
     def get_total_train_batch_size(self, args: TrainingArguments) -> int:
@@ -758,8 +840,11 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             args: The training arguments.
+
+        Returns:
+            The number of rows.
         """
-        return self._train_batch_size * args.gradient_accumulation_steps * args.world_size
+        return self._train_batch_size * args.gradient_accumulation_steps * args.data_size
 
     # ---- one step (loss/, strategies/) ---------------------------------------------------------------
 
@@ -786,6 +871,9 @@ class Trainer(metaclass=TrainerType):
         parts = data.batching.split_by_length.flatten_micro_batches(samples)
         if self.args.ostinato.split_by_length and not self._split_is_checked and len(parts) > len(samples):
             self._split_is_checked = True
+            if self.strategy.is_sharded:  # the others may have nothing to split, and would have to take part
+                note_once("split_by_length: it is not checked whether rows are independent, as the model is sharded")
+                return parts
             check_row_independence(
                 self.model,
                 parts
@@ -800,30 +888,43 @@ class Trainer(metaclass=TrainerType):
 
     def _get_num_items_in_batch(self, batch_samples: list[Batch], device: torch.device) -> Tensor | int | None:
         """Return the targets of the whole step over all processes; None if the loss does not use them."""
-        if not self.objective.wants_count or not batch_samples or "labels" not in batch_samples[0]:
+        if not self.loss_objective.wants_count or not batch_samples:
             return None
-        shifted = self._has_shifted_labels(batch_samples[0])
-        counted = batch_samples if self._run is None else self._run.updates.drop_padding_batches(batch_samples)
-        counts = [count_targets(batch["labels"], shifted=shifted) for batch in counted]
-        if any(count is None for count in counts):
+        counts = self._count_targets(batch_samples)
+        updates = None if self._run is None else self._run.updates
+        if updates is not None and (ballot := updates.weights.ballot) is not None:
+            if ballot.is_due:
+                updates.vote(batch_samples, counts)  # together with all else that the processes exchange
+            if self.args.average_tokens_across_devices:
+                count = ballot.add_targets()
+            else:
+                count = None if counts is None else updates.count_targets(batch_samples, counts)
+            total = None if count is None else torch.tensor(count)
+        elif counts is None:
             return None
-        total = torch.as_tensor(sum(counts)).to(device)  # type: ignore[arg-type]
-        return self.strategy.sum(total) if self.args.average_tokens_across_devices else total
+        else:
+            total = torch.as_tensor(sum(counts))
+            if self.args.average_tokens_across_devices:
+                total = self.strategy.sum(total)
+        if total is None or not total.is_cpu:
+            return total if total is None else total.to(device)
+        return torch.full((), int(total), device=device)  # filled in on the device: a copy would wait for it
 
-    def _compute_divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]:
-        """Return the divisors that turn the mean of each micro-batch into its share of the optimizer step."""
-        processes = self.objective.processes
-        if len(batches) == 1 and not any(padding_batches) and processes == 1:
-            return [1.0]
+    def _count_targets(self, batches: list[Batch]) -> list[Tensor] | None:
+        """Return the number of targets of every micro-batch; None if they are not known."""
+        if not batches or "labels" not in batches[0]:
+            return None
+        shifted = self._has_shifted_labels(batches[0])
+        counts = [count_targets(batch["labels"], shifted=shifted) for batch in batches]
+        known = [count for count in counts if count is not None]
+        return known if len(known) == len(counts) else None
+
+    def _weigh_batches(self, batches: list[Batch], counts: list[float] | None) -> list[float]:
+        """Return the weights of micro-batches: what the mean of each averages over. `counts` are their targets."""
+        if counts is not None and self._labels_are == "labels":
+            return counts
         shifted = bool(self._loss_shifts_labels)
-        amounts = [
-            0.0 if void else weigh(batch, shifted=shifted, labels_are=self._labels_are)
-            for batch, void in zip(batches, padding_batches, strict=True)
-        ]
-        total = sum(amounts)
-        if processes > 1:
-            total = float(self.strategy.sum(torch.tensor(total, dtype=torch.float64)))
-        return [total / (amount * processes) if amount else float("inf") for amount in amounts]
+        return [weigh(batch, shifted=shifted, labels_are=self._labels_are) for batch in batches]
 
     def training_step(self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         """Run forward and backward of one micro-batch.
@@ -847,7 +948,7 @@ class Trainer(metaclass=TrainerType):
         )
         parallel, inputs = self._prepare_context_parallel_inputs(model, inputs)
         # A batch that only keeps a process in step with the others has nothing to report.
-        unheard = collect_numbers(None) if loss_scale.weighs_nothing else nullcontext()
+        unheard = collect_numbers(None) if loss_scale.share.weighs_nothing else nullcontext()
         with parallel(), self.compute_loss_context_manager(), unheard:
             if loss_scale.is_scale_needed(num_items_in_batch):
                 loss = loss_scale.settle_scale(
@@ -859,10 +960,13 @@ class Trainer(metaclass=TrainerType):
                 loss = compute(model, inputs)
             else:
                 loss = compute(model, inputs, num_items_in_batch=loss_scale.choose_count(num_items_in_batch))
-        loss = build_zero_loss(model) if loss_scale.weighs_nothing else loss_scale.share_of(loss, num_items_in_batch)
+        if loss_scale.share.weighs_nothing:
+            loss = build_zero_loss(model, loss if self.strategy.is_sharded else None)
+        else:
+            loss = loss_scale.share_of(loss, num_items_in_batch)
         interval = self.args.torch_empty_cache_steps
         if interval is not None and self.state.global_step % interval == 0:
-            strategies.device_cache.empty_cache(self.strategy.device)
+            accelerator.empty_cache(self.strategy.device)
         if (fused_backward := getattr(self.optimizer, "fused_backward", None)) is None:
             self.precision.backward(loss)
         else:
@@ -887,15 +991,15 @@ class Trainer(metaclass=TrainerType):
         Returns:
             The loss; with `return_outputs`, the loss and the outputs.
         """
-        loss, outputs = self.objective(model, inputs, num_items_in_batch)
+        loss, outputs = self.loss_objective(model, inputs, num_items_in_batch)
         return (loss, outputs) if return_outputs else loss
 
     def _get_scaled_loss(self) -> ScaledLoss:
         """Return the loss on the scale of the current micro-batch; outside of a run a batch is a step."""
         run = self._run
-        if run is None or run.micro_batch is None or not run.is_computing:
-            return self.objective.scale_by(1.0)
-        return self.objective.scale_by(run.micro_batch.divisor)
+        if run is None or run.step.micro_batch is None or not run.step.is_computing:
+            return self.loss_objective.scale_by(1.0)
+        return ScaledLoss(self.loss_objective, run.step.micro_batch.share)
 
     def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Batch) -> tuple[Callable[..., Any], Batch]:
         """Return an empty context: sequences are not split over processes (yet)."""
@@ -906,7 +1010,14 @@ class Trainer(metaclass=TrainerType):
         return self.autocast_smart_context_manager()
 
     def autocast_smart_context_manager(self, cache_enabled: bool | None = True) -> AbstractContextManager[Any]:
-        """Return an empty context: autocast surrounds the model's forward itself."""
+        """Return an empty context: autocast surrounds the model's forward itself.
+
+        Args:
+            cache_enabled: Not used.
+
+        Returns:
+            The empty context.
+        """
         return nullcontext()
 
     def _prepare_inputs(self, inputs: Batch) -> Batch:
@@ -917,7 +1028,8 @@ class Trainer(metaclass=TrainerType):
         device = self.strategy.device
         if device.type == "cpu" and type(data) is dict:
             return dict(data)  # a copy, since the code that computes the loss may remove the labels from it
-        return tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, data)
+        non_blocking = bool(getattr(self.args.accelerator_config, "non_blocking", False))
+        return strategies.batch_transfer.BatchTransfer(device, non_blocking).move(data)
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor | None:
         """Clip the gradient to `max_grad_norm`; return the norm it had, None if the optimizer has used it up."""
@@ -935,10 +1047,11 @@ class Trainer(metaclass=TrainerType):
 
     def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
         """Return the module that the loops call: compiled if requested, on its device, replicated over processes."""
-        if self._can_move(model):
-            model.to(self.strategy.device)  # a script may have replaced the model
+        if self._can_move(model) and not self.strategy.is_sharded:
+            strategies.placement.move(model, self.strategy.device)  # a script may have replaced the model
         called = strategies.called_model.get_called_model(self, model)
-        return self.strategy.place(called) if training else called
+        with strategies.optimizer_rules.keep_parameters(self.optimizer, model):
+            return self.strategy.place(called, training=training)
 
     def _get_loss_signature(self) -> LossSignature:
         function = self.compute_loss
@@ -1130,7 +1243,7 @@ class Trainer(metaclass=TrainerType):
         metrics = output.metrics if output.metrics is not None else {}
         rows, options = output.num_samples or 0, wanted.options
         batch_size = (options.batch_size if options is not None else None) or self.args.eval_batch_size
-        steps = -(-rows // (batch_size * self.args.world_size))
+        steps = -(-rows // (batch_size * self.args.data_size))
         metrics.update(speed_metrics(prefix, started, num_samples=rows, num_steps=steps, now=time.time()))
         return metrics
 
@@ -1247,8 +1360,7 @@ class Trainer(metaclass=TrainerType):
         """
         if self.train_dataset is None:
             raise usage_errors.no_train_dataset()
-        is_mixture = isinstance(data.mixture.convert_to_mixture(self.train_dataset), data.mixture.Mixture)
-        check_order(self.args, self.train_dataset, self.sampler, self.batch_sampler, is_mixture=is_mixture)
+        self._check_order()
         return self._get_dataloader(
             dataset=self.train_dataset,
             description="Training",
@@ -1263,12 +1375,16 @@ class Trainer(metaclass=TrainerType):
         Args:
             eval_dataset: Rows, or the name of one of several evaluation sets; by default the trainer's.
 
+        Returns:
+            The loader.
+
         Raises:
             ConfigError: There is no evaluation set, or none of this name.
         """
         if eval_dataset is None and self.eval_dataset is None:
             raise usage_errors.no_eval_dataset()
-        key = eval_dataset if isinstance(eval_dataset, str) else "eval" if eval_dataset is None else "given"
+        is_own = eval_dataset is None or eval_dataset is self.eval_dataset
+        key = eval_dataset if isinstance(eval_dataset, str) else "eval" if is_own else "given"
         if isinstance(eval_dataset, str):
             if not isinstance(self.eval_dataset, dict) or eval_dataset not in self.eval_dataset:
                 raise usage_errors.no_such_evaluation_set(eval_dataset, self.eval_dataset)
@@ -1288,6 +1404,9 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             test_dataset: The rows.
+
+        Returns:
+            The loader.
         """
         return self._get_dataloader(
             dataset=test_dataset,
@@ -1305,6 +1424,9 @@ class Trainer(metaclass=TrainerType):
         is_training: bool = False,
         dataloader_key: str | None = None,
     ) -> DataLoader[Any]:
+        check_types(
+            **{"train_dataset" if is_training else "eval_dataset": dataset, "data_collator": self.data_collator}
+        )
         make = partial(
             data.build.build_loader, self, dataset, description, batch_size, sampler_fn, is_training=is_training
         )
@@ -1352,6 +1474,9 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             dataloader: The loader.
+
+        Returns:
+            The number of rows.
         """
         return data.sizes.count_examples(dataloader, batch_size=self._train_batch_size)
 
@@ -1365,6 +1490,9 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             dataset: The data set; by default the training set.
+
+        Returns:
+            The choice of columns.
         """
         self._set_signature_columns_if_needed()
         return data.columns.choose_columns(
@@ -1425,12 +1553,16 @@ class Trainer(metaclass=TrainerType):
                 kind, options = self.optimizer_cls_and_kwargs
             else:
                 kind, options = self.get_optimizer_cls_and_kwargs(self.args, model)
+            optim.backward_step.remove_hooks(model)
+            if optim.optimizers.is_factory(kind):
+                make: Any = kind
+                self.optimizer = make()(model, **options)
+                return self.optimizer
             given, options = optim.groups.split_given_groups(options)
             if given is None:
                 names = self.get_decay_parameter_names(model)
                 given = optim.groups.build_groups(model, names, self.args.weight_decay)
-            optim.backward_step.remove_hooks(model)
-            self.optimizer = kind(given, **options)
+            self.optimizer = kind(given, **self.strategy.choose_optimizer_options(kind, options, model))
             optim.eight_bit.keep_embeddings_precise(self.optimizer, model, options)
         return self.optimizer
 
@@ -1444,6 +1576,9 @@ class Trainer(metaclass=TrainerType):
             args: The training arguments.
             model: The model, which low-rank optimizers and LOMO are created from.
 
+        Returns:
+            The class, and the keyword arguments.
+
         Raises:
             MissingPackageError: The optimizer comes from a package that is not installed.
         """
@@ -1454,6 +1589,9 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             model: The model.
+
+        Returns:
+            The names.
         """
         return optim.groups.list_decay_parameters(model)
 
@@ -1521,25 +1659,30 @@ class Trainer(metaclass=TrainerType):
         """
         if not _internal_call:
             engine.saver.wait_for_last(self)
-        directory = output_dir if output_dir is not None else str(self._home)
-        if self.args.should_save:
-            if self._publishing is not None:
-                self._publishing.release(Path(directory))
-            with optim.schedule_free.use_averaged_weights(self.optimizer):
+        directory = output_dir if output_dir is not None else str(self._output_path)
+        if self.args.should_save and self._publishing is not None:
+            self._publishing.release(Path(directory))
+        with optim.schedule_free.use_averaged_weights(self.optimizer):
+            if self.strategy.is_sharded and self._is_overridden("_save"):
+                whole = self.strategy.model_state(self.model)  # all processes have to take part
+                if self.args.should_save:
+                    self._save(directory, state_dict=whole)
+            elif self.args.should_save or self.strategy.is_sharded:
                 self._save(directory)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", blocking=not self.is_in_train)
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
-        directory = Path(output_dir) if output_dir is not None else self._home
+        directory = Path(output_dir) if output_dir is not None else self._output_path
         directory.mkdir(parents=True, exist_ok=True)
         checkpoints.save_parts.save_weights(self, directory, state_dict=state_dict)
 
     def _get_output_dir(self, trial: Any) -> str:
-        return str(self._home)
+        """Return the directory of a run: that of its trial in a search, else `output_dir`."""
+        return str(self._output_path if trial is None or self._trial_directory is None else self._trial_directory)
 
     @property
-    def _home(self) -> Path:
+    def _output_path(self) -> Path:
         return Path(self.args.output_dir or "trainer_output")
 
     def _is_saving_now(self) -> bool:
@@ -1574,12 +1717,16 @@ class Trainer(metaclass=TrainerType):
         opened.load_weights(model if model is not None else self.model, self.strategy.load_model_state)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
-            checkpoints.layouts.open_checkpoint(checkpoint).load_training_parts(
-                optimizer=self._require_optimizer(),
-                scheduler=self.lr_scheduler,
-                load=self.strategy.load_optimizer_state,
-            )
+        if checkpoint is None:
+            return
+        optimizer = self._require_optimizer()
+        mutates = self._search is not None and self.hp_search_backend == HPSearchBackend.RAY
+        options = search.tune_checkpoint.read_options(optimizer) if mutates else None
+        checkpoints.layouts.open_checkpoint(checkpoint).load_training_parts(
+            optimizer=optimizer, scheduler=self.lr_scheduler, load=self.strategy.load_optimizer_state
+        )
+        if options is not None:
+            search.tune_checkpoint.use_options(optimizer, self.lr_scheduler, options)
 
     def _load_scaler(self, checkpoint: str | None) -> None:
         if checkpoint is not None:
@@ -1687,6 +1834,9 @@ class Trainer(metaclass=TrainerType):
 
         Args:
             metrics: The metrics by name.
+
+        Returns:
+            The formatted metrics by name.
         """
         return metrics_text.metrics_format(metrics)
 
@@ -1709,19 +1859,22 @@ class Trainer(metaclass=TrainerType):
             combined: Add them to `all_results.json`.
         """
         if self.is_world_process_zero():
-            metrics_text.write_metrics(self._home, split, metrics, combined=combined)
+            metrics_text.write_metrics(self._output_path, split, metrics, combined=combined)
 
     def save_state(self) -> None:
         """Write `trainer_state.json` into the output directory."""
         if self.is_world_process_zero():
-            self._home.mkdir(parents=True, exist_ok=True)
-            self.state.save_to_json(self._home / checkpoints.file_names.TRAINER_STATE_NAME)
+            self._output_path.mkdir(parents=True, exist_ok=True)
+            self.state.save_to_json(self._output_path / checkpoints.file_names.TRAINER_STATE_NAME)
 
     def floating_point_ops(self, inputs: Batch) -> int:
-        """Return the operations of one batch, as far as the model states them.
+        """Return the operations of one batch: what the model states, or six per parameter and token.
 
         Args:
             inputs: The batch.
+
+        Returns:
+            The number of operations; 0 if the batch lacks the main input.
         """
         return engine.flops.count_operations(self.model, inputs)
 
@@ -1781,19 +1934,92 @@ class Trainer(metaclass=TrainerType):
     def _is_overridden(self, method: str) -> bool:
         return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)
 
-    # ---- not supported yet ---------------------------------------------------------------------------
+    def _is_replaced(self, method: str) -> bool:
+        """Return whether a subclass outside of this package has a method of its own."""
+        module = getattr(getattr(type(self), method, None), "__module__", None) or ""
+        return module.partition(".")[0] != __package__ or method in vars(self)
 
-    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
-        """Raise, since it is not supported yet.
+    # ---- searches (search/) ----------------------------------------------------------------------------
+
+    def hyperparameter_search(
+        self,
+        hp_space: Any = None,
+        compute_objective: Any = None,
+        n_trials: int | None = 20,
+        direction: str | list[str] = "minimize",
+        backend: str | HPSearchBackend | None = None,
+        hp_name: Callable[[Any], str] | None = None,
+        **kwargs: Any,
+    ) -> BestRun | list[BestRun]:
+        """Train with several values of arguments, and return the best.
+
+        Every trial trains a new model in a directory of its own, `output_dir/run-N`. The search is recorded in
+        `output_dir/search`; one that was killed goes on when it is called again.
+
+        Args:
+            hp_space: What is searched: a dict such as `{"learning_rate": {"low": 1e-5, "high": 1e-3, "log": True}}`,
+                a YAML or JSON file with it, or a function of a trial; by default the learning rate, the number of
+                epochs and the batch size.
+            compute_objective: A function of the metrics that returns the objective, or a list of them; or the names
+                of metrics. By default `default_compute_objective`.
+            n_trials: The number of trials, in all; None with a `timeout`.
+            direction: "minimize" or "maximize"; a list for several objectives.
+            backend: "optuna", "ray" or "wandb"; by default the first that is installed.
+            hp_name: A function of the trial that returns the name of its run.
+            **kwargs: Passed to the library: for Optuna storage, sampler, pruner, study_name, load_if_exists,
+                timeout, gc_after_trial; for Ray the arguments of `ray.tune.run`.
+
+        Returns:
+            The best trial; for several objectives, all that no other surpasses.
 
         Raises:
-            NotSupportedError: Always.
+            ConfigError: There is no `model_init`, the space or the objective cannot be meant, the library is not
+                installed, the study belongs to another search, or all trials failed.
+
+        >>> best = trainer.hyperparameter_search(
+        ...     {"learning_rate": {"low": 1e-5, "high": 1e-3, "log": True}}, n_trials=12
+        ... )  # doctest: +SKIP
+        >>> best.hyperparameters, best.objective  # doctest: +SKIP
+        ({'learning_rate': 0.0004}, 0.31)
         """
-        raise usage_errors.no_hyperparameter_search()
+        return search.backends.search(self, hp_space, compute_objective, n_trials, direction, backend, hp_name, kwargs)
+
+    def load_best_trial(self, number: int | None = None) -> BestRun:
+        """Load the model of the best trial of the search in `output_dir`, and set its values as arguments.
+
+        Args:
+            number: For several objectives, which of the best.
+
+        Returns:
+            The trial.
+
+        Raises:
+            DataError: There is no search in `output_dir`.
+            ConfigError: No trial is complete.
+            CheckpointError: The weights are gone.
+        """
+        return search.best_trial.load_best_trial(self, number)
+
+    def _hp_search_setup(self, trial: Any) -> None:
+        """Draw the values of a trial, and set them as arguments."""
+        self._trial = trial
+        if trial is not None:
+            search.trial_setup.set_up_trial(self, trial)
+
+    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
+        """Report an evaluation to the search; raise if the trial is not worth going on."""
+        if trial is not None and self.hp_search_backend is not None:
+            search.reports.report(self, trial, step, metrics)
+
+    def _tune_save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write a checkpoint for Ray Tune."""
+        search.tune_checkpoint.save(self, checkpoint_dir)
+
+    # ---- parallelism that is not supported yet ---------------------------------------------------------
 
     def get_tp_size(self) -> int:
         """Return the number of processes that share one copy of each layer."""
-        return 1
+        return self.args.model_parallel_size
 
     def get_cp_size(self) -> int:
         """Return the number of processes that share one sequence."""
@@ -1802,10 +2028,3 @@ class Trainer(metaclass=TrainerType):
     def get_sp_size(self) -> int:
         """Return the number of processes that share one sequence, by heads."""
         return 1
-
-    def _hp_search_setup(self, trial: Any) -> None:
-        if trial is not None:
-            self.hyperparameter_search()
-
-    def _report_to_hp_search(self, trial: Any, step: int, metrics: dict[str, float]) -> None:
-        """Do nothing: without a search there is nothing to report to."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ LAYERS = [
     {"evaluation", "hub", "trackers", "compat", "report"},
     {"engine"},
     {"diagnostics"},
+    {"search"},
     {"trainer", "dropin", "integrations"},
     {"seq2seq_trainer"},
     {"tasks"},
@@ -27,16 +30,16 @@ MAY_IMPORT_DISTRIBUTED = {"strategies", "checkpoint"}
 # Packages that get frozen settings, with the modules of callbacks, which get `args` by transformers' contract.
 GETS_SETTINGS = {
     *("loss", "data", "metrics", "optim", "strategies", "checkpoint", "journal", "evaluation", "hub", "engine"),
-    "diagnostics",
+    *("diagnostics", "search"),
 }
 IS_CALLBACK = {"journal.journal_callback"}
 # Rooms whose third parties are optional and imported where they are used; rich is paid for by those who see a bar.
-MAY_IMPORT_LATE = {"trackers", "hub", "tasks", "cli"}
+MAY_IMPORT_LATE = {"trackers", "hub", "search", "tasks", "cli"}
 # Nouns of the field that end like a gerund or a participle.
 FIELD_NOUNS = {
     *("answering", "averaging", "batching", "clipping", "counting", "embedding", "flattening", "freezing"),
-    *("logging", "modeling", "packing", "padding", "pooling", "replicated", "reporting", "smoothing", "speed"),
-    *("staging", "stopping", "timing"),
+    *("logging", "modeling", "packing", "pretraining", "padding", "pooling", "replicated", "reporting", "sharded"),
+    *("smoothing", "speed", "staging", "stopping", "timing"),
 }
 MAY_OCCUR_TWICE = {"__init__", "__main__", "base", "registry"}
 
@@ -53,6 +56,24 @@ def dotted(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
+@functools.cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def for_every_module(check: Callable[[Path], None]) -> Callable[[str], None]:
+    """Check the modules of a package in one test: thousands of tests would spend their time on fixtures."""
+
+    @pytest.mark.parametrize("room", sorted({room_of(path) for path in modules()}))
+    def test(room: str) -> None:
+        for path in modules():
+            if room_of(path) == room:
+                check(path)
+
+    test.__name__, test.__doc__ = check.__name__, check.__doc__
+    return test
+
+
 def type_checking_only(tree: ast.AST) -> set[int]:
     blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
     return {id(child) for block in blocks for child in ast.walk(block)}
@@ -60,7 +81,7 @@ def type_checking_only(tree: ast.AST) -> set[int]:
 
 def own_imports(path: Path, *, typing_too: bool = False) -> list[tuple[str, int]]:
     """(dotted module inside the package, line) of every relative import."""
-    tree = ast.parse(path.read_text())
+    tree = parse(path)
     skipped = set() if typing_too else type_checking_only(tree)
     package = list(path.relative_to(ROOT).parts[:-1])
     found = []
@@ -76,7 +97,7 @@ def own_imports(path: Path, *, typing_too: bool = False) -> list[tuple[str, int]
     return found
 
 
-@pytest.mark.parametrize("path", modules(), ids=dotted)
+@for_every_module
 def test_doors_only_lead_down(path: Path) -> None:
     here = room_of(path)
     if here in ("__init__", "__main__"):
@@ -110,13 +131,13 @@ def test_no_module_imports_itself_in_a_circle() -> None:
         walk(module, ())
 
 
-@pytest.mark.parametrize("path", modules(), ids=dotted)
+@for_every_module
 def test_torch_distributed_stays_in_its_rooms(path: Path) -> None:
     text = path.read_text()
     if room_of(path) not in MAY_IMPORT_DISTRIBUTED:
         names = [
             name
-            for node in ast.walk(ast.parse(text))
+            for node in ast.walk(parse(path))
             for name in (
                 [alias.name for alias in node.names]
                 if isinstance(node, ast.Import)
@@ -125,8 +146,18 @@ def test_torch_distributed_stays_in_its_rooms(path: Path) -> None:
                 else []
             )
         ]
-        assert not any(name.startswith("torch.distributed") for name in names)
-        assert "torch.distributed" not in text
+        assert not any(name.startswith("torch.distributed") for name in names), dotted(path)
+        assert "torch.distributed" not in text, dotted(path)
+
+
+@for_every_module
+def test_one_module_knows_the_kinds_of_devices(path: Path) -> None:
+    """What works on one kind then works on all; the others ask `core.accelerator`."""
+    if path.stem == "accelerator":
+        return
+    kinds = ("torch.cuda", "torch.mps", "torch.xpu", "torch.backends.cuda", "torch.backends.mps")
+    named = {ast.unparse(node) for node in ast.walk(parse(path)) if isinstance(node, ast.Attribute)}
+    assert not named.intersection(kinds), f"{dotted(path)}: ask core.accelerator"
 
 
 def test_the_loop_only_hands_arguments_on() -> None:
@@ -158,11 +189,11 @@ def test_a_read_of_arguments_is_found(text: str) -> None:
     assert not reads_of_arguments(ast.parse(text.replace(".x", "")))
 
 
-@pytest.mark.parametrize("path", [path for path in modules() if room_of(path) in GETS_SETTINGS], ids=dotted)
+@for_every_module
 def test_only_arguments_reads_arguments(path: Path) -> None:
     """Parts get frozen settings, or hand `args` on as a whole."""
-    if dotted(path) not in IS_CALLBACK:
-        reads = reads_of_arguments(ast.parse(path.read_text()))
+    if room_of(path) in GETS_SETTINGS and dotted(path) not in IS_CALLBACK:
+        reads = reads_of_arguments(parse(path))
         assert not reads, f"{dotted(path)}:{reads[0].lineno} reads an argument"
 
 
@@ -172,18 +203,18 @@ def test_a_basename_occurs_once() -> None:
     assert not twice, f"modules with the same name: {[dotted(path) for path in modules() if path.stem in twice]}"
 
 
-@pytest.mark.parametrize("path", modules(), ids=dotted)
+@for_every_module
 def test_no_module_is_named_by_a_gerund_or_participle(path: Path) -> None:
     for part in path.relative_to(ROOT).with_suffix("").parts:
         last_word = part.split("_")[-1]
         assert not last_word.endswith(("ing", "ed")) or last_word in FIELD_NOUNS, f"{dotted(path)}: name it by a noun"
 
 
-@pytest.mark.parametrize("path", modules(), ids=dotted)
+@for_every_module
 def test_imports_are_at_the_top(path: Path) -> None:
     if room_of(path) in MAY_IMPORT_LATE:
         return
-    tree = ast.parse(path.read_text())
+    tree = parse(path)
     functions = (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
     late = {
         (name, node.lineno)

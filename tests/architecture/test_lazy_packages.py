@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "src" / "ostinato"
 LOADED_ON_USE = {
     *("checkpoint", "compat", "data", "diagnostics", "engine", "evaluation", "hub", "journal", "metrics", "optim"),
-    *("progress", "report", "strategies", "trackers"),
+    *("progress", "report", "search", "strategies", "trackers"),
 }
 LOADED_WITH_ARGUMENTS = {"ostinato.strategies.process_group"}  # `main_process_first` needs its barrier
 PACKAGES = [path for path in sorted(ROOT.glob("*/**/__init__.py")) if "import load_on_use" in path.read_text()]

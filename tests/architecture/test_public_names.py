@@ -11,7 +11,7 @@ import ostinato
 
 
 def test_all_names_load_and_nothing_else_is_promised() -> None:
-    assert sorted(ostinato.__all__) == sorted(ostinato._HOME_OF), "__all__ and the table of homes differ"
+    assert sorted(ostinato.__all__) == sorted(ostinato._MODULE_OF), "__all__ and the table of names differ"
     for name in ostinato.__all__:
         assert getattr(ostinato, name) is not None
     assert len(set(ostinato.__all__)) == len(ostinato.__all__)

@@ -11,7 +11,7 @@ import ostinato
 
 TASKS = Path(ostinato.__file__).parent / "tasks"
 OF_THE_MAIN = {"configs.py"}  # no recipe: it reads files of options as the parser does
-PUBLIC_MODULES = {"ostinato.metrics", "ostinato.logging", "ostinato.tasks"}
+PUBLIC_MODULES = {"ostinato.metrics", "ostinato.logging", "ostinato.report", "ostinato.tasks"}
 RECIPES = sorted(path for path in TASKS.rglob("*.py") if path.name not in OF_THE_MAIN)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parents[1]
 PROGRAMS = ("scripts",)  # folders of scripts as users have them, which import their neighbours
 FILES = sorted(path for path in TESTS.rglob("*.py") if not {*PROGRAMS, "__pycache__"} & set(path.parts))
@@ -22,8 +20,8 @@ def imported_modules(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_no_module_of_the_tests_is_imported_bare(path: Path) -> None:
-    bare = {other.stem for other in FILES} - {"__init__", "conftest"}
-    found = imported_modules(path) & bare
-    assert not found, f"import {found} as tests.<folder>.<module>"
+def test_no_module_of_the_tests_is_imported_bare() -> None:
+    bare = {path.stem for path in FILES} - {"__init__", "conftest"}
+    found = {str(path.relative_to(TESTS)): imported_modules(path) & bare for path in FILES}
+    found = {path: names for path, names in found.items() if names}
+    assert not found, f"import them as tests.<folder>.<module>: {found}"

@@ -182,9 +182,9 @@ def an_old_name_for_what_we_do_not_do():
 @mistake(
     """
 deepspeed='ds.json' is not supported
-  why: weights are not divided among processes
-  fix: leave it out and start with torchrun: every process holds the whole model; bf16 and gradient_checkpointing save memory
-""",  # noqa: E501
+  why: weights are divided among processes by FSDP2 only
+  fix: leave it out and start with torchrun; shard='full' divides the model among the processes
+""",
     NotImplementedError,
 )
 def deepspeed():
@@ -423,7 +423,7 @@ def a_number_as_metric():
 @mistake(
     """
 there is no metric 'acuracy'
-  why: the nearest names are 'accuracy', 'token_accuracy', 'roc_auc'
+  why: the nearest names are 'accuracy', 'top_k_accuracy', 'token_accuracy'
   fix: choose among NAMES, or 'auto'
 """.replace("NAMES", ", ".join(available())),
 )
@@ -480,7 +480,7 @@ def an_optimizer_of_another_model():
 
 @mistake(
     """
-You have set `args.eval_strategy` to epoch but you didn't pass an `eval_dataset` to `Trainer`
+You have set `args.eval_strategy` to IntervalStrategy.EPOCH but you didn't pass an `eval_dataset` to `Trainer`
   why: there is nothing to evaluate on
   fix: pass eval_dataset=..., or set eval_strategy='no'
 """
@@ -578,7 +578,7 @@ def test_few_frames_of_ours_stand_between_the_user_and_the_message(name: str, tm
 # ---------------------------------------------------------------------------------- what is worth a line but no error
 
 
-def said(call: Callable[[], Any], capfd: pytest.CaptureFixture[str]) -> list[str]:
+def collect_messages(call: Callable[[], Any], capfd: pytest.CaptureFixture[str]) -> list[str]:
     forget_notices()
     capfd.readouterr()
     call()
@@ -601,12 +601,12 @@ def said(call: Callable[[], Any], capfd: pytest.CaptureFixture[str]) -> list[str
             "ostinato: eval_steps is not set: evaluating every logging_steps=500",
         ),
         ({"num_train_epochs": 0}, "ostinato: num_train_epochs=0: train() takes no step"),
-        ({"tf32": True}, "ostinato: tf32=True has no effect on cpu: it applies to NVIDIA GPUs"),
+        ({"tf32": True}, "ostinato: tf32=True has no effect on cpu: it has no TensorFloat-32"),
     ],
     ids=str,
 )
 def test_one_line_once(given: dict[str, Any], line: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert said(lambda: (arguments(**given), arguments(**given)), capfd) == [line]
+    assert collect_messages(lambda: (arguments(**given), arguments(**given)), capfd) == [line]
 
 
 def test_a_tokenizer_under_its_old_name_gets_one_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -614,7 +614,7 @@ def test_a_tokenizer_under_its_old_name_gets_one_line(capfd: pytest.CaptureFixtu
         for _ in range(2):
             assert trainer(tiny.regression(), tokenizer=str).processing_class is str
 
-    assert said(twice, capfd) == ["ostinato: tokenizer= is now processing_class="]
+    assert collect_messages(twice, capfd) == ["ostinato: tokenizer= is now processing_class="]
 
 
 def test_a_correct_script_says_nothing(capfd: pytest.CaptureFixture[str], tmp_path) -> None:
@@ -626,7 +626,7 @@ def test_a_correct_script_says_nothing(capfd: pytest.CaptureFixture[str], tmp_pa
         run.predict(ROWS)
         run.save_model()
 
-    assert said(script, capfd) == []
+    assert collect_messages(script, capfd) == []
 
 
 def test_a_loader_is_used_as_it_is() -> None:

@@ -81,7 +81,7 @@ def test_resuming_from_a_path_that_is_none(tmp_path: Path) -> None:
     wanted = tmp_path / "checkpoint-3"
     error = refused(lambda: trainer(tmp_path, callbacks=[NoStep()]).train(resume_from_checkpoint=str(wanted)))
     assert text_of(error, tmp_path) == (
-        "there is no checkpoint HOME/checkpoint-3\n"
+        "Can't find a valid checkpoint at HOME/checkpoint-3\n"
         "  why: it is not a directory\n"
         "  fix: there is HOME/checkpoint-2, HOME/checkpoint-4; or resume_from_checkpoint=True for the newest in "
         "output_dir"

@@ -124,7 +124,7 @@ def mistake(text: str, *kinds: type[Exception], steps: int = 0) -> Callable[[Cal
     return register
 
 
-def said(error: BaseException) -> str:
+def render_error(error: BaseException) -> str:
     """What Python prints below the traceback, without the name of the type."""
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
@@ -1467,9 +1467,9 @@ def test_mistake(name: str, workshop: Workshop) -> None:
         expected.do(workshop)
     error = caught.value
     if expected.text.startswith("..."):  # torch's words are its own
-        assert said(error).partition("\n")[2] == expected.text.partition("\n")[2]
+        assert render_error(error).partition("\n")[2] == expected.text.partition("\n")[2]
     else:
-        assert said(error) == expected.text
+        assert render_error(error) == expected.text
     assert isinstance(error, expected.kinds), type(error).__mro__
     assert len(our_frames(error)) <= LIMIT, our_frames(error)
     if workshop.trainer is not None:
@@ -1527,7 +1527,7 @@ def test_what_is_safe_is_said(workshop: Workshop) -> None:
     model = failing_at(4, RuntimeError("the cat pulled the plug"))
     with pytest.raises(RuntimeError) as caught:
         workshop.fit(model, rows(), max_steps=8, save_strategy="steps", save_steps=2)
-    assert said(caught.value).splitlines() == [
+    assert render_error(caught.value).splitlines() == [
         "the cat pulled the plug",
         "ostinato: at step 4 of 8, rows 4, 5, 6, 7 of the training set: x (4, 4) float32, labels (4,) int64",
         "ostinato: checkpoint-2 is complete: train(resume_from_checkpoint=True) resumes from it",
@@ -1540,14 +1540,14 @@ def test_what_another_run_left_is_not_said_to_be_safe(workshop: Workshop) -> Non
         os.utime(file, (1, 1))
     with pytest.raises(RuntimeError) as caught:
         workshop.fit(failing_at(1, RuntimeError("no")), rows())
-    assert "checkpoint" not in said(caught.value)
+    assert "checkpoint" not in render_error(caught.value)
 
 
 def test_a_mistake_after_hours_names_the_checkpoint_too(workshop: Workshop) -> None:
     data = with_value(rows(12), "labels", 5, 9)
     with pytest.raises(IndexError) as caught:
         workshop.fit(net(), data, save_strategy="steps", save_steps=1)
-    assert said(caught.value).splitlines()[-1] == (
+    assert render_error(caught.value).splitlines()[-1] == (
         "ostinato: checkpoint-2 is complete: train(resume_from_checkpoint=True) resumes from it"
     )
 
@@ -1575,7 +1575,7 @@ def test_out_of_memory(settings: dict, advice: str, workshop: Workshop) -> None:
     model = failing_at(1, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB."))
     with pytest.raises(torch.OutOfMemoryError) as caught:
         workshop.fit(model, rows(), **settings)
-    assert said(caught.value).splitlines()[-1] == f"ostinato: out of memory: {advice}"
+    assert render_error(caught.value).splitlines()[-1] == f"ostinato: out of memory: {advice}"
 
 
 def test_a_second_mistake_in_a_running_evaluation(workshop: Workshop) -> None:
@@ -1589,7 +1589,7 @@ def test_a_second_mistake_in_a_running_evaluation(workshop: Workshop) -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         workshop.measured(metric, save_strategy="steps", save_steps=1)
     assert calls == [6, 6], "the rehearsal is not remembered"
-    assert said(caught.value).splitlines()[1:] == [
+    assert render_error(caught.value).splitlines()[1:] == [
         "ostinato: compute_metrics (metric) received predictions (6, 3) float32, label_ids (6,) int64",
         "ostinato: checkpoint-2 is complete: train(resume_from_checkpoint=True) resumes from it",
     ]

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]  # where `tests` can be imported from
+from tests.support.device_session import ROOT, VARIABLE
+
 MOST = ("torch._dynamo", "ostinato.trainer")  # torch's optimizers import the first of them when they are first used
 
 
@@ -21,9 +22,9 @@ class Starter:
 
     def __init__(self, imports: tuple[str, ...], environment: Mapping[str, str]) -> None:
         command = [sys.executable, str(Path(__file__).with_name("process_starter.py")), *imports]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        # A device cannot be used by copies of a process that has one: each copy gets its own.
+        own = {name: value for name, value in environment.items() if name != VARIABLE}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=own)
         atexit.register(self.close)
 
     def run(

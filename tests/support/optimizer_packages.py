@@ -134,3 +134,18 @@ def require_optimizer(name: str) -> None:
         pytest.skip(f"{package.name} is not installed ({package.how})")
     if name == "stable_adamw" and importlib.util.find_spec("triton") is not None:
         pytest.skip("with triton installed, optimi looks for a GPU")
+
+
+# Packages that cannot be installed beside torch on a CPU: their classes are called through stand-ins alone.
+_STAND_INS = ("torch_npu", "torch_xla", "torchdistx")
+
+
+def describe_trial(name: OptimizerNames) -> str:
+    """Return what the tests do with an optimizer, where its package is installed."""
+    package = DECLARATIONS[name].package
+    if package is not None and package.name in _STAND_INS:
+        return "arguments of its class"
+    if name.value == "galore_adafactor_layerwise":
+        return "arguments of its class; resumed"
+    how = " (calls of a GPU left out)" if name.value in NEEDS_CUDA else ""
+    return f"trained beside transformers, bit for bit{how}; resumed"

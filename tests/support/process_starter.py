@@ -66,6 +66,7 @@ def _code_of(process: int, seconds: float) -> int:
 def _run(program: Path, words: list[str], processes: int, *, nodes: bool) -> None:
     _import_ahead(program)
     if processes == 1:
+        _install_device()
         sys.argv = [str(program), *(word.replace("{rank}", "0") for word in words)]
         runpy.run_path(str(program), run_name="__main__")
         return
@@ -80,11 +81,18 @@ def _run(program: Path, words: list[str], processes: int, *, nodes: bool) -> Non
             facts = {"RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes, **local}
             facts |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             os.environ.update({name: str(value) for name, value in facts.items()})
+            _install_device()
             sys.argv = [str(program), *(word.replace("{rank}", str(rank)) for word in words)]
             runpy.run_path(str(program), run_name="__main__")
             return
         started[process] = rank
     _wait_for(started)
+
+
+def _install_device() -> None:
+    """Give this copy the device of the tests, if they have one: what has no device does not import it."""
+    if "OSTINATO_TEST_DEVICE" in os.environ:
+        importlib.import_module("tests.support.device_session").install_here()
 
 
 def _import_ahead(program: Path) -> None:

@@ -21,9 +21,19 @@ def pytest_configure(config: pytest.Config) -> None:
     given = getattr(config, "workerinput", {}).get("environment")
     environment = json.loads(given) if given else describe_environment()
     tests = config.rootpath / "tests"
-    references = References(config.getoption("references"), Recordings(tests / "recorded", environment), tests)
+    references = References(choose_mode(config), Recordings(tests / "recorded", environment), tests)
     config.pluginmanager.register(ReferencesPlugin(references), "references")
     activate(references)
+
+
+def choose_mode(config: pytest.Config) -> str:
+    """Return where transformers' side comes from: what is recorded is what it does on a CPU."""
+    mode = config.getoption("references")
+    if config.getoption("--device", "none") == "none":
+        return mode
+    if mode == "record":
+        raise pytest.UsageError("--references=record: recordings are made on a CPU, without --device")
+    return "live"
 
 
 def pytest_unconfigure() -> None:

@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, NotSupportedError
+
+# The keys of `gradient_accumulation_kwargs`.
+ACCUMULATION_OPTIONS = ("num_steps", "adjust_scheduler", "sync_with_dataloader", "sync_each_batch")
 
 
 @dataclass
 class AcceleratorConfig:
-    """The value of `args.accelerator_config`. Some settings other than the default are not supported.
+    """The value of `args.accelerator_config`.
 
     >>> AcceleratorConfig(non_blocking=True).to_dict()["non_blocking"]
     True
@@ -29,7 +32,17 @@ class AcceleratorConfig:
 
     @classmethod
     def of(cls, given: Any) -> AcceleratorConfig:
-        """Convert None, a mapping, the path of a JSON file or a similar dataclass (such as transformers')."""
+        """Convert None, a mapping, the path of a JSON file or a similar dataclass (such as transformers').
+
+        Args:
+            given: The settings in one of these forms; settings of this class are returned as they are.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ConfigError: The file cannot be read, or there are unknown keys.
+        """
         if isinstance(given, cls):
             return given
         if isinstance(given, (str, Path)) and given:
@@ -40,7 +53,17 @@ class AcceleratorConfig:
 
     @classmethod
     def from_json_file(cls, json_file: str | Path) -> AcceleratorConfig:
-        """Read the settings from a JSON file."""
+        """Read the settings from a JSON file.
+
+        Args:
+            json_file: The path of the file.
+
+        Returns:
+            The settings.
+
+        Raises:
+            ConfigError: The file cannot be read, is not JSON, or has unknown keys.
+        """
         try:
             content = json.loads(Path(json_file).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -54,6 +77,12 @@ class AcceleratorConfig:
     @classmethod
     def _from_mapping(cls, content: Any) -> AcceleratorConfig:
         known = [field.name for field in fields(cls)]
+        if callable(content):
+            raise NotSupportedError(
+                what=f"Tried passing in a callable to `accelerator_config`: {content!r}",
+                why="settings are values, and a class or a function has none",
+                fix=f"pass {getattr(content, '__name__', 'it')}(...), or a dict with some of the keys {known}",
+            )
         if not isinstance(content, Mapping):
             raise ConfigError(
                 what=f"accelerator_config={content!r} is not a dict",

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from ..core.choices import Choice
     from .resume_rules import ResumeRule
 
-DATA_PARALLEL_ONLY = "weights are not divided among processes"
-USE_DATA_PARALLEL = (
-    "start with torchrun: every process holds the whole model; bf16 and gradient_checkpointing save memory"
-)
+DATA_PARALLEL_ONLY = "weights are divided among processes by FSDP2 only"
+USE_DATA_PARALLEL = "start with torchrun; shard='full' divides the model among the processes"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ..core.choices import DebugOption, IntervalStrategy, SchedulerType
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import logger, note_once
 from . import tracker_names
 from .accelerator_config import AcceleratorConfig
@@ -38,6 +38,7 @@ def derive(args: TrainingArguments) -> list[ConfigError]:
     _derive_evaluation(args)
     _convert_whole_steps(args)
     _derive_best_metric(args)
+    _derive_accumulation(args)
     _derive_trackers(args)
     _derive_precision(args)
     _derive_compilation(args)
@@ -65,6 +66,13 @@ def _convert_debug(args: TrainingArguments) -> Iterator[ConfigError]:
         args.debug = [DebugOption(word.value if isinstance(word, Enum) else word) for word in given]
     except ConfigError as problem:
         yield ConfigError(f"debug: {problem.what}", problem.why, problem.fix)
+    else:
+        if DebugOption.TPU_METRICS_DEBUG in args.debug:
+            yield NotSupportedError(
+                what="debug='tpu_metrics_debug' is not supported",
+                why="there is no support for TPUs",
+                fix="leave it out",
+            )
 
 
 def _convert_json(args: TrainingArguments) -> Iterator[ConfigError]:
@@ -114,7 +122,8 @@ def _derive_output_dir(args: TrainingArguments) -> None:
 
 def _derive_evaluation(args: TrainingArguments) -> None:
     if args.eval_strategy != IntervalStrategy.NO and not args.do_eval:
-        args._record.set_derived(args, "do_eval", True, f"eval_strategy={str(args.eval_strategy)!r} evaluates")
+        word = getattr(args.eval_strategy, "value", args.eval_strategy)  # a text, if it is none of the words
+        args._record.set_derived(args, "do_eval", True, f"eval_strategy={word!r} evaluates")
     if args.eval_strategy == IntervalStrategy.STEPS and not args.eval_steps and args.logging_steps:
         because = "eval_strategy='steps' without eval_steps takes logging_steps"
         args._record.set_derived(args, "eval_steps", args.logging_steps, because)
@@ -147,6 +156,14 @@ def _derive_best_metric(args: TrainingArguments) -> None:
             note_once(f"greater_is_better is not set: a higher {metric!r} counts as better")
 
 
+def _derive_accumulation(args: TrainingArguments) -> None:
+    options = getattr(args.accelerator_config, "gradient_accumulation_kwargs", None) or {}
+    steps = options.get("num_steps")
+    if steps is not None and args.gradient_accumulation_steps == 1:
+        why = "num_steps in gradient_accumulation_kwargs of accelerator_config"
+        args._record.set_derived(args, "gradient_accumulation_steps", steps, why)
+
+
 def _derive_trackers(args: TrainingArguments) -> None:
     given = args.report_to
     if given is None:
@@ -156,7 +173,11 @@ def _derive_trackers(args: TrainingArguments) -> None:
         given = tracker_names.list_installed()
         note_once(f'report_to="all": logs are sent to {", ".join(given)}')
     names = [given] if isinstance(given, str) else list(given)
-    args.report_to = [] if names == ["none"] else names
+    names = [] if names == ["none"] else names
+    if tracker_names.is_installed("kubeflow") and "kubeflow" not in names:
+        note_once(f"{tracker_names.KUBEFLOW_VARIABLE} is set: the progress is reported to kubeflow")
+        names.append("kubeflow")
+    args.report_to = names
 
 
 def _derive_precision(args: TrainingArguments) -> None:

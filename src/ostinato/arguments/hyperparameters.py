@@ -33,7 +33,7 @@ def collect_hyperparameters(args: TrainingArguments, train_batch_size: int) -> d
         shown["num_devices"] = args.world_size
     if args.gradient_accumulation_steps > 1:
         shown["gradient_accumulation_steps"] = args.gradient_accumulation_steps
-    total = train_batch_size * args.gradient_accumulation_steps * args.world_size
+    total = train_batch_size * args.gradient_accumulation_steps * args.data_size
     if total != train_batch_size:
         shown["total_train_batch_size"] = total
     beta1, beta2 = settings.betas

@@ -38,7 +38,10 @@ class CheckedType(ABCMeta):
 
 
 class TrainerType(CheckedType):
-    """The metaclass of `Trainer`: the error for an unknown keyword suggests the nearest name."""
+    """The metaclass of `Trainer`: the error for an unknown keyword suggests the nearest name.
+
+    When the constructor of a subclass has ended, what it may have replaced is checked.
+    """
 
     if not TYPE_CHECKING:  # type checkers see `__init__`
 
@@ -47,7 +50,10 @@ class TrainerType(CheckedType):
             if not _accepts_any(parameters):
                 for name in keywords.keys() - parameters.keys():
                     raise make_unknown_error(cls.__name__, name, ..., parameters)
-            return super().__call__(*args, **keywords)
+            trainer = super().__call__(*args, **keywords)
+            if trainer._is_replaced("__init__"):
+                trainer._check_replaceable(lambda method: method != "__init__" and trainer._is_replaced(method))
+            return trainer
 
 
 class ArgumentsType(CheckedType):

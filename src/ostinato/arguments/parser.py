@@ -24,7 +24,7 @@ from .extras import NAMESPACE, PREFIX
 from .name_suggestion import suggest_name
 from .parser_files import check_mapping, insert_files, read_json, read_yaml
 from .parser_help import OptionHelp, format_help_text, group_fields, list_init_fields, to_name
-from .parser_types import Reading, make_choice_type_function, read_floats, reading_of, string_to_bool
+from .parser_types import Reading, find_reading, make_choice_type_function, read_floats, string_to_bool
 
 __all__ = ["HfArg", "HfArgumentParser", "make_choice_type_function", "string_to_bool"]
 
@@ -148,7 +148,7 @@ class HfArgumentParser(argparse.ArgumentParser):
                 why=f"--{field.name} can only fill one of them",
                 fix="rename one, or pass conflict_handler='resolve' to fill both",
             )
-        reading = reading_of(self._hints[cls][field.name])
+        reading = find_reading(self._hints[cls][field.name])
         default = _get_default(field)
         keywords = _build_keywords(field.metadata, reading, default)
         aliases = field.metadata.get("aliases", [])
@@ -171,7 +171,11 @@ class HfArgumentParser(argparse.ArgumentParser):
         group.add_argument(*_list_spellings(f"no_{name}"), dest=name, action="store_false", default=default, help=help)
 
     def set_defaults(self, **kwargs: Any) -> None:
-        """Set defaults of options by name, also of extras."""
+        """Set defaults of options by name, also of extras.
+
+        Args:
+            **kwargs: The defaults by the name of their option.
+        """
         taken = {action.dest for action in self._actions}
         extras = {name for cls in self.dataclass_types for name in _list_extra_names(cls)}
         renamed = {name: PREFIX + name for name in kwargs if name not in taken and PREFIX + name in extras}
@@ -189,7 +193,7 @@ class HfArgumentParser(argparse.ArgumentParser):
             missing = [field for field in list_init_fields(extras) if PREFIX + field.name not in self._offered]
             group = self.add_argument_group(NAMESPACE, _EXTRAS_HELP) if missing else self
             for field in missing:
-                reading, default = reading_of(hints[field.name]), _get_default(field)
+                reading, default = find_reading(hints[field.name]), _get_default(field)
                 keywords = {**_build_keywords(field.metadata, reading, default), "default": argparse.SUPPRESS}
                 self._offered.add(PREFIX + field.name)
                 group.add_argument(*self._spell_extra("", field.name), dest=PREFIX + field.name, **keywords)
@@ -209,7 +213,7 @@ class HfArgumentParser(argparse.ArgumentParser):
         for name, hint in self._get_old_spellings().items():
             if any(spelling in self._option_string_actions for spelling in _list_spellings(name)):
                 continue
-            reading = reading_of(hint)
+            reading = find_reading(hint)
             keywords = {**_build_keywords({}, reading, None), "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
             self.add_argument(*_list_spellings(name), dest=name, **keywords)
             self._offered.add(name)
@@ -287,6 +291,13 @@ class HfArgumentParser(argparse.ArgumentParser):
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line into a namespace, as `argparse` does; the error for an unknown option suggests another.
 
+        Args:
+            args: The words of the command line; by default those of this process.
+            namespace: An object to set the values on; by default a new namespace.
+
+        Returns:
+            The namespace, with every option.
+
         >>> @dataclasses.dataclass
         ... class Arguments:
         ...     learning_rate: float = 5e-5
@@ -301,7 +312,15 @@ class HfArgumentParser(argparse.ArgumentParser):
         return namespace
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
-        """Parse a command line into a namespace and a list of unknown words, as `argparse` does."""
+        """Parse a command line into a namespace and a list of unknown words, as `argparse` does.
+
+        Args:
+            args: The words of the command line; by default those of this process.
+            namespace: An object to set the values on; by default a new namespace.
+
+        Returns:
+            The namespace, and the words that no option takes.
+        """
         namespace, rest = self._read(args, namespace)
         for name, option in self._options.items():
             if getattr(namespace, name) is _ABSENT:
@@ -309,7 +328,11 @@ class HfArgumentParser(argparse.ArgumentParser):
         return namespace, rest
 
     def error(self, message: str) -> NoReturn:
-        """Print the error without the usage of a hundred options, and exit with code 2."""
+        """Print the error without the usage of a hundred options, and exit with code 2.
+
+        Args:
+            message: What is wrong with the command line.
+        """
         usage = f"usage: {self.prog} [options]; --help lists them\n" if self.add_help else ""
         self.exit(2, f"{usage}{self.prog}: error: {message}\n")
 

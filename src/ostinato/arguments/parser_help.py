@@ -101,8 +101,8 @@ def group_fields(cls: type[Any]) -> Iterator[tuple[tuple[str, str | None], list[
     groups: dict[type, list[dataclasses.Field[Any]]] = {}
     for field in list_init_fields(cls):
         groups.setdefault(declared.get(field.name, cls), []).append(field)
-    for home, fields in groups.items():
-        yield (_format_title(home.__name__), _get_first_line(home)), fields
+    for owner, fields in groups.items():
+        yield (_format_title(owner.__name__), _get_first_line(owner)), fields
 
 
 def _format_title(name: str) -> str:

@@ -1,8 +1,8 @@
 """The conversion of words of a command line into values of annotated types.
 
-`reading_of` returns, for an annotation, the function that converts a word, the number of words and the choices. A bool
-is a flag, a list takes several words, a dict is JSON, and a union is read as its first member that accepts the word.
-Where a union is ambiguous, it is read as in transformers.
+`find_reading` returns, for an annotation, the function that converts a word, the number of words and the choices.
+A bool is a flag, a list takes several words, a dict is JSON, and a union is read as its first member that accepts the
+word. Where a union is ambiguous, it is read as in transformers.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Reading:
     """Whether any text is a value."""
 
 
-def reading_of(hint: Any) -> Reading:
+def find_reading(hint: Any) -> Reading:
     """Return how a value of a type is read.
 
-    >>> reading_of(int | None).read("3")
+    >>> find_reading(int | None).read("3")
     3
-    >>> reading_of(list[float]).nargs
+    >>> find_reading(list[float]).nargs
     '+'
     """
     hint = _unwrap(hint)
@@ -79,23 +79,38 @@ def reading_of(hint: Any) -> Reading:
     return Reading(_refuse_words(hint) if kind is type or inspect.isabstract(kind) else kind)
 
 
-def string_to_bool(text: str | bool) -> bool:
+def string_to_bool(v: str | bool) -> bool:
     """Convert yes/no, true/false, t/f, y/n or 1/0, in any case.
+
+    Args:
+        v: The word; a bool is returned as it is.
+
+    Returns:
+        The bool.
+
+    Raises:
+        ArgumentTypeError: It is another word.
 
     >>> string_to_bool("Yes"), string_to_bool("0")
     (True, False)
     """
-    if isinstance(text, bool):
-        return text
-    if text.lower() in _TRUE:
+    if isinstance(v, bool):
+        return v
+    if v.lower() in _TRUE:
         return True
-    if text.lower() in _FALSE:
+    if v.lower() in _FALSE:
         return False
-    raise ArgumentTypeError(f"{text!r} is neither yes nor no: write one of yes/no, true/false, t/f, y/n, 1/0")
+    raise ArgumentTypeError(f"{v!r} is neither yes nor no: write one of yes/no, true/false, t/f, y/n, 1/0")
 
 
 def make_choice_type_function(choices: Iterable[Any]) -> Word:
     """Return a function that converts the text of a choice into the choice, and returns other text unchanged.
+
+    Args:
+        choices: The values to choose from.
+
+    Returns:
+        A function for the `type` of an `argparse` option.
 
     >>> read = make_choice_type_function(["auto", 8, 16])
     >>> read("8"), read("auto"), read("9")
@@ -137,7 +152,7 @@ def _read_union(members: Sequence[Any]) -> Reading:
     takes_none = _NONE in members
     kinds = [member for member in members if member is not _NONE]
     if len(kinds) == 1:
-        return dataclasses.replace(reading_of(kinds[0]), takes_none=takes_none)
+        return dataclasses.replace(find_reading(kinds[0]), takes_none=takes_none)
     listed = next((kind for kind in kinds if _is_many(kind)), None)
     if listed is not None:
         return _read_one_or_many(members, listed)
@@ -149,9 +164,9 @@ def _read_union(members: Sequence[Any]) -> Reading:
     else:
         first = kinds[0]
     if isinstance(first, type) and issubclass(first, Enum) and set(kinds) == {first, str}:
-        return reading_of(first)  # `SchedulerType | str`: a member or its value, not any text
+        return find_reading(first)  # `SchedulerType | str`: a member or its value, not any text
     ordered = sorted(kinds, key=lambda kind: (kind != first, kind is str))
-    readers = [(_format_type(kind), _check_choices(reading_of(kind))) for kind in ordered]
+    readers = [(_format_type(kind), _check_choices(find_reading(kind))) for kind in ordered]
     return Reading(
         str if first is str else _try_in_turn(readers),
         is_flag=bool in kinds,
@@ -168,7 +183,7 @@ def _choose_like_transformers(members: Sequence[Any]) -> Any:
 
 def _read_one_or_many(members: Sequence[Any], listed: Any) -> Reading:
     """Read `str | list[str] | None`: one word is one value, several are a list."""
-    many = reading_of(listed)
+    many = find_reading(listed)
     if str in members and (_NONE not in members or members[:2] == [listed, _NONE]):
         return many  # as in transformers: always a list
     alone = _read_union([member for member in members if member != listed])
@@ -234,7 +249,7 @@ def _read_item(hint: Any) -> Reading:
         return Reading(_read_member(hint))
     if _is_many(hint):
         return Reading(_read_json(list))
-    return reading_of(hint)
+    return find_reading(hint)
 
 
 # --- single words ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,21 @@ import torch
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
 
+_WORDS = {"cuda": "GPU", "mps": "CPU"}  # where they are not the name of the device: on MPS processes meet on the CPU
+
+
+def initialize_process_state(args: TrainingArguments) -> None:
+    """Give accelerate its state of this process, which loggers of libraries need before there is a trainer.
+
+    Does nothing if accelerate is not imported, or already has its state.
+    """
+    state = sys.modules.get("accelerate.state")
+    if state is None or state.PartialState._shared_state:
+        return
+    if args.world_size > 1:
+        args._wait_for_everyone()  # opens the process group, which accelerate then uses
+    state.PartialState(cpu=args.use_cpu)
+
 
 class ProcessState:
     """A view of the arguments, without state of its own.
@@ -62,9 +77,10 @@ class ProcessState:
         if self.num_processes == 1:
             word = "NO"
         else:
-            word = "MULTI_GPU" if self.device.type == "cuda" else "MULTI_CPU"
+            word = f"MULTI_{_WORDS.get(self.device.type, self.device.type.upper())}"
         accelerate = sys.modules.get("accelerate.utils")
-        return accelerate.DistributedType(word) if accelerate is not None else word
+        known = () if accelerate is None else [kind.value for kind in accelerate.DistributedType]
+        return accelerate.DistributedType(word) if accelerate is not None and word in known else word
 
     def wait_for_everyone(self) -> None:
         self._args._wait_for_everyone()

@@ -50,7 +50,7 @@ class Record:
         setattr(args, name, value)
         self.origins[name] = Origin("derived", because)
 
-    def settle(self, args: TrainingArguments) -> None:
+    def record_values(self, args: TrainingArguments) -> None:
         """Remember the values, which have been checked."""
         self.settled = get_values(args)
         self.problems = []

@@ -316,8 +316,8 @@ OLD_ARGUMENTS: dict[str, OldArgument] = dict(
             "ray_scope",
             str | None,
             "last",
-            "hyperparameter_search is not supported yet",
-            "leave it out, and run the search yourself",
+            "a search takes the last evaluation of every trial",
+            "leave it out, and choose with compute_objective",
         ),
     ]
 )

@@ -61,7 +61,8 @@ class ChangedArgument:
     @property
     def schedule(self) -> str:
         """Return the name of the present learning rate schedule."""
-        return str(self.now.get("lr_scheduler_type"))
+        kind = self.now.get("lr_scheduler_type")
+        return str(getattr(kind, "value", kind))
 
     @property
     def changes_data_seed(self) -> bool:

@@ -55,8 +55,8 @@ class Seq2SeqTrainingArguments(TrainingArguments):
         on_resume=None,
     )
 
-    def _settle(self) -> None:
-        super()._settle()
+    def _check_and_derive(self) -> None:
+        super()._check_and_derive()
         if self.sortish_sampler:
             note_once("sortish_sampler has no effect; use train_sampling_strategy='group_by_length'")
         if self.predict_with_generate and self.prediction_loss_only:

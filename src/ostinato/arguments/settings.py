@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
+from ..core.choices import DebugOption, HubStrategy, IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class LoaderSettings:
     splits_by_length: bool = False  # the rows of an optimizer step are split into micro-batches by length
     packs: bool = False  # training rows are concatenated
     accumulation: int = 1  # micro-batches per optimizer step
+    draws_order: bool = False  # a random order is drawn from torch's generator, and no function of seed and epoch
 
     @classmethod
     def of(cls, args: TrainingArguments) -> LoaderSettings:
@@ -104,8 +105,8 @@ class LoaderSettings:
             sampling=args.train_sampling_strategy,
             length_column=args.length_column_name,
             seed=args.data_seed,
-            rank=args.process_index,
-            world_size=args.world_size,
+            rank=args.data_index,
+            world_size=args.data_size,
             by_windows=bool(args.ostinato.length_window),
             window=args.ostinato.length_window if (args.ostinato.length_window or 0) > 0 else None,
             max_tokens=args.ostinato.max_tokens_per_batch,
@@ -113,6 +114,7 @@ class LoaderSettings:
             splits_by_length=args.ostinato.split_by_length,
             packs=args.ostinato.packing,
             accumulation=args.gradient_accumulation_steps,
+            draws_order=not getattr(args.accelerator_config, "use_seedable_sampler", True),
         )
 
 
@@ -147,7 +149,7 @@ class CompileSettings:
 class ReplicaSettings:
     """Communication between processes that hold the whole model."""
 
-    find_unused_parameters: bool | None
+    find_unused_parameters: bool | None  # None: from the first step in which there are any
     bucket_cap_mb: int | None
     broadcast_buffers: bool | None
     static_graph: bool | None
@@ -157,10 +159,7 @@ class ReplicaSettings:
     @classmethod
     def of(cls, args: TrainingArguments) -> ReplicaSettings:
         return cls(
-            # As documented by transformers: true, unless activations are recomputed.
-            find_unused_parameters=not args.gradient_checkpointing
-            if args.ddp_find_unused_parameters is None
-            else args.ddp_find_unused_parameters,
+            find_unused_parameters=args.ddp_find_unused_parameters,
             bucket_cap_mb=args.ddp_bucket_cap_mb,
             broadcast_buffers=args.ddp_broadcast_buffers,
             static_graph=args.ddp_static_graph,
@@ -180,6 +179,7 @@ class EvaluationSettings:
     keep_losses: bool
     metric_per_batch: bool
     join_batches: bool
+    gathers_objects: bool  # from all processes, not only tensors
     full_dtype: torch.dtype | None  # of the weights while it runs, outside of training
     isolate_rng: bool
     batch_size: int
@@ -197,6 +197,7 @@ class EvaluationSettings:
             keep_losses="loss" in args.include_for_metrics,
             metric_per_batch=args.batch_eval_metrics,
             join_batches=args.eval_do_concat_batches,
+            gathers_objects=args.eval_use_gather_object,
             full_dtype=torch.float16 if args.fp16_full_eval else torch.bfloat16 if args.bf16_full_eval else None,
             isolate_rng=args.ostinato.isolate_rng,
             batch_size=args.eval_batch_size,
@@ -244,6 +245,7 @@ class RunSettings:
     skip_bad_rows: bool
     ignore_data_skip: bool
     nonfinite_patience: int
+    watches_modules: bool  # raise at the first module with a number that is not finite
     gradient_checkpointing: bool
     gradient_checkpointing_kwargs: Any
     liger_kernels: Mapping[str, bool] | None  # which of Liger's kernels are used; None: the model stays as it is
@@ -253,6 +255,7 @@ class RunSettings:
     workers: int
     output_dir: str | None
     save_on_each_node: bool
+    non_blocking: bool  # batches that are not in pinned memory are copied to the device without a wait, too
     saves_after_epochs: bool  # a checkpoint is due at the end of an epoch, after its evaluation
     finds_batch_size: bool
 
@@ -269,10 +272,11 @@ class RunSettings:
             seed=args.seed,
             data_seed=args.seed if args.data_seed is None else args.data_seed,
             isolate_rng=args.ostinato.isolate_rng,
-            rank=args.process_index,
+            rank=args.data_index,
             skip_bad_rows=args.ostinato.skip_bad_rows,
             ignore_data_skip=args.ignore_data_skip,
             nonfinite_patience=args.ostinato.nonfinite_patience,
+            watches_modules=DebugOption.UNDERFLOW_OVERFLOW in args.debug,
             gradient_checkpointing=args.gradient_checkpointing,
             gradient_checkpointing_kwargs=args.gradient_checkpointing_kwargs,
             liger_kernels=dict(args.liger_kernel_config or {}) if args.use_liger_kernel else None,
@@ -282,6 +286,7 @@ class RunSettings:
             workers=args.dataloader_num_workers,
             output_dir=args.output_dir,
             save_on_each_node=args.save_on_each_node,
+            non_blocking=bool(getattr(args.accelerator_config, "non_blocking", False)),
             saves_after_epochs=saves == "epoch",
             finds_batch_size=args.auto_find_batch_size,
         )
@@ -398,7 +403,7 @@ class BatchSettings:
             mixed_precision=args.mixed_precision,
             accumulation=args.gradient_accumulation_steps,
             label_smoothing=args.label_smoothing_factor,
-            train_batch_size=args.per_device_train_batch_size,
+            train_batch_size=args.train_batch_size,
             eval_batch_size=args.eval_batch_size,
         )
 
@@ -448,7 +453,7 @@ class DryRunSettings:
             best_metric=args.metric_for_best_model,
             train_batch_size=args.train_batch_size,
             eval_batch_size=args.eval_batch_size,
-            world_size=args.world_size,
+            world_size=args.data_size,
             writes_here=args.should_save,
         )
 

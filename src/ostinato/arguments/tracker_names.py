@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 
-from ..core.errors import ConfigError, NotSupportedError
+from ..core.errors import ConfigError
 from .name_suggestion import suggest_name
 
 GROUP = "ostinato.trackers"
@@ -23,9 +24,17 @@ KNOWN: dict[str, tuple[str | None, str]] = {
     "dvclive": ("dvclive", "dvclive"),
     "neptune": ("neptune", "neptune"),
     "swanlab": ("swanlab", "swanlab"),
+    "codecarbon": ("codecarbon", "codecarbon"),
 }
-# Trackers of transformers that are not supported.
-UNSUPPORTED = ("azure_ml", "codecarbon", "dagshub", "flyte", "kubeflow")
+# Trackers whose callback is that of transformers: its name, the package to import (None: no other) and that on PyPI.
+BY_TRANSFORMERS: dict[str, tuple[str, str | None, str]] = {
+    "azure_ml": ("AzureMLCallback", "azureml.core", "azureml-core"),
+    "dagshub": ("DagsHubCallback", "dagshub", "dagshub mlflow"),
+    "flyte": ("FlyteCallback", "flytekit", "flytekit"),
+    "kubeflow": ("KubeflowCallback", None, ""),
+}
+# Set by Kubeflow in the processes of a training job.
+KUBEFLOW_VARIABLE = "KUBEFLOW_TRAINER_SERVER_URL"
 
 
 class TrackerMissing(ConfigError, RuntimeError):
@@ -43,28 +52,52 @@ def is_installed(name: str) -> bool:
     >>> is_installed("csv"), is_installed("no such tracker")
     (True, False)
     """
+    if name == "kubeflow" and not is_in_kubeflow():
+        return False
+    if name in BY_TRANSFORMERS:
+        return not _list_missing(name)
     if name not in KNOWN:
         return name in find_third_party()
-    package = KNOWN[name][0]
-    return package is None or find_spec(package) is not None
+    return _is_importable(KNOWN[name][0])
+
+
+def is_in_kubeflow() -> bool:
+    """Return whether this process belongs to a training job of Kubeflow that wants to be told its progress."""
+    is_disabled = os.environ.get("DISABLE_KUBEFLOW_INTEGRATION", "").lower() in ("1", "true", "yes", "on")
+    return bool(os.environ.get(KUBEFLOW_VARIABLE)) and not is_disabled
 
 
 def list_installed() -> list[str]:
     """Return every tracker that can be used: what `report_to="all"` selects."""
-    return [name for name in [*KNOWN, *sorted(find_third_party())] if is_installed(name)]
+    return [name for name in _list_names() if is_installed(name)]
+
+
+def _list_names() -> list[str]:
+    return [*KNOWN, *BY_TRANSFORMERS, *sorted(find_third_party())]
+
+
+def _is_importable(package: str | None) -> bool:
+    try:
+        return package is None or find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that it is part of
+        return False
+
+
+def _list_missing(name: str) -> list[str]:
+    """Return what has to be installed for a tracker, by its names on PyPI."""
+    if name in KNOWN:
+        return [KNOWN[name][1]]
+    _, package, requirement = BY_TRANSFORMERS[name]
+    return ([] if _is_importable("transformers") else ["transformers"]) + (
+        [] if _is_importable(package) else [requirement]
+    )
 
 
 def find_problem(name: object) -> ConfigError | None:
     """Return what is wrong with a name in `report_to`; None if there is such a tracker, installed or not."""
-    if name in KNOWN or name in find_third_party():
+    names = _list_names()
+    if name in names:
         return None
-    if name in UNSUPPORTED:
-        return NotSupportedError(
-            what=f"report_to={name!r} is not supported",
-            why="there is no callback for it",
-            fix="pass a callback of your own in callbacks=[...]",
-        )
-    names = [*KNOWN, *sorted(find_third_party())]
     meant = suggest_name(str(name), [*names, "all", "none"])
     return ConfigError(
         what=f"report_to={name!r} is not a tracker",
@@ -77,8 +110,15 @@ def find_problem(name: object) -> ConfigError | None:
 
 def make_missing_error(name: str) -> TrackerMissing:
     """Return the error for a tracker whose package is not installed."""
+    missing = " ".join(_list_missing(name))
+    if not missing:
+        return TrackerMissing(
+            what="report_to='kubeflow' outside of a training job of Kubeflow",
+            why=f"{KUBEFLOW_VARIABLE}, which names the server to report to, is not set, or the tracker is disabled",
+            fix="leave it out: inside of such a job it is added",
+        )
     return TrackerMissing(
-        what=f"report_to={name!r} needs the package {KNOWN[name][1]}, which is not installed",
+        what=f"report_to={name!r} needs the package {missing}, which is not installed",
         why="the packages of trackers are optional and not installed with this library",
-        fix=f"pip install {KNOWN[name][1]}; or report_to='none'",
+        fix=f"pip install {missing}; or report_to='none'",
     )

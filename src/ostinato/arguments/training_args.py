@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..core import accelerator
 from ..core.choices import HubStrategy, IntervalStrategy, OptimizerNames, ParallelMode, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import LEVELS, logger, show_notices_of_all_processes
@@ -31,10 +32,11 @@ from .fields.hardware import DeviceArguments, MemoryArguments, ParallelismArgume
 from .fields.optimization import GradientArguments, OptimizerArguments, RunArguments, ScheduleArguments
 from .fields.reporting import LoggingArguments, ScriptArguments
 from .metaclass import ArgumentsType
-from .process_state import ProcessState
+from .process_state import ProcessState, initialize_process_state
 from .provenance import Record
 from .renamed_arguments import OLD_ARGUMENTS, read_old, write_old
 from .secrets import is_secret, redact
+from .shard_settings import read_tensor_size
 from .validate import find_problems, note_ineffective, raise_problems
 
 if TYPE_CHECKING:  # our own arguments can be given, read and set as if they were fields
@@ -106,21 +108,20 @@ class TrainingArguments(
     ]
 
     def __post_init__(self) -> None:
-        self._settle()
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)  # what a script puts on "cuda" from here on is there too
-        if self.tf32 is not None and self.device.type == "cuda":
-            torch.backends.cuda.matmul.allow_tf32 = self.tf32
-            torch.backends.cudnn.allow_tf32 = self.tf32
+        self._check_and_derive()
+        accelerator.set_current(self.device)  # what a script puts on "cuda" from here on is there too
+        if self.tf32 is not None:
+            accelerator.set_tf32(self.device, enabled=self.tf32)
+        initialize_process_state(self)
 
-    def _settle(self) -> None:
+    def _check_and_derive(self) -> None:
         """Derive and check every argument, and raise all problems together."""
         record = self._record
         record.record_changes(self)
         unreadable = derive(self)
         raise_problems([*record.problems, *unreadable, *find_problems(self)])
         note_ineffective(self)
-        record.settle(self)
+        record.record_values(self)
 
     @property
     def _record(self) -> Record:
@@ -143,7 +144,7 @@ class TrainingArguments(
               why: it compares evaluations, and there are none
               fix: set eval_strategy='epoch', or eval_strategy='steps' with eval_steps
         """
-        self._settle()
+        self._check_and_derive()
 
     def explain(self, *names: str) -> None:
         """Print the value of arguments, where it comes from and what it changes.
@@ -239,6 +240,26 @@ class TrainingArguments(
         return World.from_environment().rank
 
     @property
+    def model_parallel_size(self) -> int:
+        """Return how many processes compute the same rows, each with its part of every layer (tensor parallelism)."""
+        known: int | None = vars(self).get("_model_parallel_size")  # of a model that was passed divided
+        return known or read_tensor_size(self.parallelism_config)
+
+    @model_parallel_size.setter
+    def model_parallel_size(self, size: int) -> None:
+        vars(self)["_model_parallel_size"] = size
+
+    @property
+    def data_index(self) -> int:
+        """Return the number of this process among those that compute rows of their own."""
+        return self.process_index // self.model_parallel_size
+
+    @property
+    def data_size(self) -> int:
+        """Return the number of processes that compute rows of their own."""
+        return max(1, self.world_size // self.model_parallel_size)
+
+    @property
     def local_process_index(self) -> int:
         """Return the rank of this process on its machine."""
         return World.from_environment().local_rank
@@ -302,12 +323,17 @@ class TrainingArguments(
     @property
     def train_batch_size(self) -> int:
         """Return the number of rows per training micro-batch of this process."""
-        return self.per_device_train_batch_size
+        return self._share_of_batch(self.per_device_train_batch_size)
 
     @property
     def eval_batch_size(self) -> int:
         """Return the number of rows per evaluation batch of this process."""
-        return self.per_device_eval_batch_size
+        return self._share_of_batch(self.per_device_eval_batch_size)
+
+    def _share_of_batch(self, rows: int) -> int:
+        """Return this process's rows of a batch, which `split_batches` divides among all processes."""
+        is_split = getattr(self.accelerator_config, "split_batches", False)
+        return rows // self.data_size if is_split else rows
 
     @property
     def should_log(self) -> bool:
@@ -391,7 +417,7 @@ class TrainingArguments(
         before = {**vars(self), "_record": self._record.copy()}
         vars(self).update(values)
         try:
-            self._settle()
+            self._check_and_derive()
         except ConfigError:
             vars(self).update(before)
             raise

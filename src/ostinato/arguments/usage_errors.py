@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..core.choices import ResumeMode
 from ..core.errors import CheckpointError, ConfigError, NotSupportedError
 from .from_transformers import WrongTypeError
 from .validate_trainer import NoSuchMetricError
@@ -117,7 +118,7 @@ def no_checkpoint(directory: Path, damaged: Sequence[str] = ()) -> CheckpointErr
 
 def resume_mode_without_checkpoint(mode: str) -> ConfigError:
     return ConfigError(
-        what=f"resume_mode={str(mode)!r} without a checkpoint",
+        what=f"resume_mode={ResumeMode(mode).value!r} without a checkpoint",
         why="it decides what is restored from a checkpoint, and resume_from_checkpoint is not set",
         fix="pass resume_from_checkpoint=PATH, or True for the newest in output_dir",
     )
@@ -131,11 +132,11 @@ def nothing_to_extend(checkpoint: str, *, planned: int, now: int) -> ConfigError
     )
 
 
-def no_such_checkpoint(wanted: str, home: Path) -> CheckpointError:
+def no_such_checkpoint(wanted: str, output_dir: Path) -> CheckpointError:
     """Return the error for a path that is not a directory, with checkpoints that exist."""
-    near = sorted({*_list_checkpoints(Path(wanted).parent), *_list_checkpoints(home)})
+    near = sorted({*_list_checkpoints(Path(wanted).parent), *_list_checkpoints(output_dir)})
     return CheckpointError(
-        what=f"there is no checkpoint {wanted}",
+        what=f"Can't find a valid checkpoint at {wanted}",
         why="it is not a directory",
         fix=f"there is {', '.join(near[:3])}; or resume_from_checkpoint=True for the newest in output_dir"
         if near
@@ -263,12 +264,4 @@ def skip_bad_rows_with_loader() -> NotSupportedError:
         what="skip_bad_rows=True with a DataLoader as train_dataset",
         why="it reads its rows itself, and does not report which of them failed",
         fix="pass its dataset: train_dataset=loader.dataset; or skip bad rows in its dataset",
-    )
-
-
-def no_hyperparameter_search() -> NotSupportedError:
-    return NotSupportedError(
-        what="hyperparameter_search is not supported yet",
-        why="no search backend is implemented",
-        fix="use Optuna directly: study.optimize(lambda trial: make_trainer(trial).train().training_loss)",
     )

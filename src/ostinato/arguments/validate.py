@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import torch
-
-from ..core.choices import IntervalStrategy, OptimizerNames, SaveStrategy
+from ..core import accelerator
+from ..core.choices import IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError, NotSupportedError
 from ..core.notices import note_once
+from ..core.world import World
 from . import tracker_names
-from .accelerator_config import AcceleratorConfig
+from .accelerator_config import ACCUMULATION_OPTIONS, AcceleratorConfig
 from .argument import (
     DATA_PARALLEL_ONLY,
     USE_DATA_PARALLEL,
@@ -25,6 +25,7 @@ from .argument import (
 )
 from .derive import NEED_EVALUATION
 from .extras import list_declarations
+from .shard_settings import ShardSettings
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -151,14 +152,15 @@ def _check_best_model(args: TrainingArguments) -> Iterator[ConfigError]:
     best = args.save_strategy == SaveStrategy.BEST
     if best and args.metric_for_best_model is None:
         yield ConfigError(
-            what="save_strategy='best' without metric_for_best_model",
+            what="`args.metric_for_best_model` must be provided with save_strategy='best'",
             why="models are compared by this metric",
             fix="set metric_for_best_model, for example to 'loss' or 'accuracy'",
         )
+    schedule = SchedulerType(args.lr_scheduler_type)
     needs_evaluation = {
         "load_best_model_at_end=True": args.load_best_model_at_end,
         "save_strategy='best'": best,
-        f"lr_scheduler_type={str(args.lr_scheduler_type)!r}": args.lr_scheduler_type in NEED_EVALUATION,
+        f"lr_scheduler_type={schedule.value!r}": schedule in NEED_EVALUATION,
     }
     for what, asked in needs_evaluation.items():
         if asked and never:
@@ -177,11 +179,12 @@ def _check_precision(args: TrainingArguments) -> Iterator[ConfigError]:
                 why="only one number format can be used",
                 fix=f"keep {one} if the device supports it, otherwise {other}",
             )
-    if (args.bf16 or args.bf16_full_eval) and args.device.type == "cuda" and not torch.cuda.is_bf16_supported():
+    asked = [name for name in ("bf16", "bf16_full_eval") if getattr(args, name)]
+    if asked and accelerator.is_accelerator(args.device) and not accelerator.supports_bf16(args.device):
         yield ConfigError(
-            what="bf16 on a GPU that does not support it",
-            why=f"{torch.cuda.get_device_name(args.device)} has no bfloat16",
-            fix="set fp16=True instead",
+            what=f"{asked[0]}=True on a device that does not support it",
+            why=f"{accelerator.get_name(args.device) or args.device} has no bfloat16, or emulates it slowly",
+            fix=f"set {asked[0].replace('bf16', 'fp16')}=True instead",
         )
 
 
@@ -227,7 +230,7 @@ def _check_batch_size_search(args: TrainingArguments) -> Iterator[ConfigError]:
         )
     if isinstance(args.optim, OptimizerNames) and args.optim.steps_in_backward:
         yield ConfigError(
-            what=f"auto_find_batch_size=True with optim={str(args.optim)!r}",
+            what=f"auto_find_batch_size=True with optim={args.optim.value!r}",
             why="it changes weights during the backward pass, so a step in which memory ran out cannot be repeated",
             fix="set per_device_train_batch_size, or another optim",
         )
@@ -296,15 +299,9 @@ def _check_accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
     if not isinstance(config, AcceleratorConfig):
         return  # invalid, which derive.py reports
     refused = {
-        "split_batches": (config.split_batches, "a batch belongs to one process: set per_device_train_batch_size"),
-        "dispatch_batches": (config.dispatch_batches, "every process reads its own rows: leave it out"),
         "even_batches": (
             not config.even_batches and args.world_size > 1,
             "leave it out: evaluation drops repeated rows",
-        ),
-        "use_seedable_sampler": (
-            not config.use_seedable_sampler,
-            "the order follows seed and data_seed: leave it out",
         ),
     }
     for name, (asked, fix) in refused.items():
@@ -314,23 +311,26 @@ def _check_accelerator(args: TrainingArguments) -> Iterator[ConfigError]:
                 why="batches are not made by accelerate",
                 fix=fix,
             )
-    harmless = {
-        "num_steps": args.gradient_accumulation_steps,
-        "sync_each_batch": False,
-        "sync_with_dataloader": False,
-    }
-    for name, value in (config.gradient_accumulation_kwargs or {}).items():
-        if name not in harmless or value != harmless[name]:
-            yield NotSupportedError(
-                what=f"accelerator_config: gradient_accumulation_kwargs with {name}={value!r} is not supported",
-                why="gradients are not accumulated by accelerate",
-                fix="use gradient_accumulation_steps alone",
-            )
+    if config.split_batches:
+        for name in ("per_device_train_batch_size", "per_device_eval_batch_size"):
+            if getattr(args, name) % args.data_size:
+                yield ConfigError(
+                    what=f"accelerator_config: split_batches=True with {name}={getattr(args, name)}",
+                    why=f"a batch is divided among {args.data_size} processes",
+                    fix=f"make {name} a multiple of {args.data_size}",
+                )
+    unknown = sorted(set(config.gradient_accumulation_kwargs or {}) - set(ACCUMULATION_OPTIONS))
+    if unknown:
+        yield ConfigError(
+            what=f"accelerator_config: gradient_accumulation_kwargs has unknown keys: {', '.join(unknown)}",
+            why=f"the known ones are {', '.join(ACCUMULATION_OPTIONS)}",
+            fix="leave them out",
+        )
 
 
 def _check_launcher(args: TrainingArguments) -> Iterator[ConfigError]:
     """Yield what `accelerate launch` requests through the environment and is not supported."""
-    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+    for name in ("DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
         variable = f"ACCELERATE_USE_{name}"
         if os.environ.get(variable, "false").lower() in ("true", "1"):
             yield NotSupportedError(
@@ -343,6 +343,22 @@ def _check_launcher(args: TrainingArguments) -> Iterator[ConfigError]:
             what="the launcher requests fp8 (ACCELERATE_MIXED_PRECISION is set)",
             why="the trainer computes in float32, bfloat16 or float16",
             fix="launch with --mixed_precision bf16, or set bf16=True",
+        )
+
+
+def _check_shards(args: TrainingArguments) -> Iterator[ConfigError]:
+    try:
+        shards = ShardSettings.of(args)
+    except ConfigError as problem:
+        yield problem
+        return
+    if shards is None or args.world_size == 1:
+        return
+    if args.bf16_full_eval or args.fp16_full_eval:
+        yield NotSupportedError(
+            what="a sharded model cannot be evaluated with its weights in half precision",
+            why="the weights are divided among processes in their own format",
+            fix="use bf16=True, which computes in bfloat16 and keeps the weights",
         )
 
 
@@ -359,10 +375,31 @@ _CHECKS = (
     _check_trackers,
     _check_accelerator,
     _check_launcher,
+    _check_shards,
 )
 
 
 # --- accepted without effect -----------------------------------------------------------------------------------------
+
+
+def _note_accelerator(args: TrainingArguments) -> None:
+    """Print a notice for what accelerate would do in another way, with the same numbers."""
+    config: Any = args.accelerator_config
+    if not isinstance(config, AcceleratorConfig):
+        return
+    if config.dispatch_batches and args.world_size > 1:
+        note_once(
+            "accelerator_config: dispatch_batches=True has no effect: every process reads the data set and keeps its "
+            "own rows; a stream has to yield the same rows in all of them"
+        )
+    options = config.gradient_accumulation_kwargs or {}
+    if options.get("sync_each_batch"):
+        note_once(
+            "accelerator_config: sync_each_batch has no effect: processes exchange gradients once per optimizer step"
+        )
+    for name in ("sync_with_dataloader", "adjust_scheduler"):
+        if name in options:
+            note_once(f"accelerator_config: {name} has no effect, as in transformers")
 
 
 def note_ineffective(args: TrainingArguments) -> None:
@@ -372,8 +409,9 @@ def note_ineffective(args: TrainingArguments) -> None:
         note_once("fp16=True has no effect on a CPU: computing in float32 (bf16=True would have one)")
     if args.num_train_epochs <= 0 and args.max_steps <= 0:
         note_once(f"num_train_epochs={args.num_train_epochs:g}: train() takes no step")
-    if args.tf32 is not None and device != "cuda":
-        note_once(f"tf32={args.tf32} has no effect on {device}: it applies to NVIDIA GPUs")
+    if args.tf32 is not None and not accelerator.supports_tf32(args.device):
+        name = accelerator.get_name(args.device) or device
+        note_once(f"tf32={args.tf32} has no effect on {name}: it has no TensorFloat-32")
     if args.fsdp_config and not args.fsdp:
         note_once("fsdp_config has no effect: fsdp is off")
     if args.liger_kernel_config and not args.use_liger_kernel:
@@ -389,13 +427,24 @@ def note_ineffective(args: TrainingArguments) -> None:
             f"max_tokens_per_batch={args.ostinato.max_tokens_per_batch}: training batches have as many rows as fit; "
             f"per_device_train_batch_size={args.per_device_train_batch_size} is not used"
         )
-    if getattr(args.accelerator_config, "non_blocking", False):
-        note_once("accelerator_config: non_blocking has no effect, batches are copied in order")
-    if device == "cuda" and args.world_size == 1 and torch.cuda.device_count() > 1:
-        note_once(f"using 1 of {torch.cuda.device_count()} GPUs: start one process for each with torchrun to use all")
-    neighbours = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if device == "cuda" and neighbours > torch.cuda.device_count():
+    _note_accelerator(args)
+    if getattr(args.accelerator_config, "non_blocking", False) and device == "cpu":
+        note_once("accelerator_config: non_blocking has no effect on a CPU: batches are not copied")
+    _note_devices(args)
+
+
+def _note_devices(args: TrainingArguments) -> None:
+    """Print a notice where devices are not used, or used by several processes."""
+    if not accelerator.is_accelerator(args.device):
+        if not args.use_cpu and (missing := accelerator.find_missing_kind()) is not None:
+            note_once(f"computing on the CPU: this torch is made for {missing}, and finds no such device")
+        return
+    count = accelerator.count_devices()
+    if args.world_size == 1 and count > 1:
+        note_once(f"using 1 of {count} devices: start one process for each with torchrun to use all")
+    neighbours = World.from_environment().local_size
+    if neighbours > count:
         note_once(
-            f"{neighbours} processes on this machine, and visible GPUs: {torch.cuda.device_count()}. "
+            f"{neighbours} processes on this machine, and visible devices: {count}. "
             "Unless each process sees other ones, they share"
         )

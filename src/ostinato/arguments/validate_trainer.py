@@ -33,10 +33,45 @@ class NoModelError(ConfigError, RuntimeError):
     """Neither a model nor a function that makes one (transformers raises RuntimeError here)."""
 
 
-def check_types(**given: Any) -> None:
-    """Raise if something passed to `Trainer` is of the wrong type. None is always accepted here."""
-    problems = [problem for name, check in _TYPES.items() for problem in check(name, given.get(name))]
+def check_types(is_replaced: Callable[[str], bool] = lambda method: False, **given: Any) -> None:
+    """Raise if something passed to `Trainer` is of the wrong type. None is always accepted here.
+
+    What only a method of a subclass reads is not checked: it may be anything. `is_replaced` returns whether a subclass
+    replaces a method.
+    """
+    checks = {name: check for name, check in _TYPES.items() if name in given}
+    problems = [
+        problem
+        for name, check in checks.items()
+        if not is_left_to_subclass(name, is_replaced)
+        for problem in check(name, given[name])
+    ]
     raise_problems(problems)
+
+
+def is_left_to_subclass(name: str, is_replaced: Callable[[str], bool]) -> bool:
+    """Return whether a subclass may replace something passed to `Trainer` before it is read.
+
+    >>> is_left_to_subclass("compute_loss_func", lambda method: method == "compute_loss")
+    True
+    """
+    return name in _READERS and any(map(is_replaced, ("__init__", *_READERS[name])))
+
+
+_LOADERS = ("get_train_dataloader", "get_eval_dataloader", "get_test_dataloader", "_get_dataloader")
+_EVALUATIONS = ("evaluate", "evaluation_loop", "prediction_loop", "predict")
+
+# The methods that read what was passed. A subclass that replaces one of them may pass on something else.
+_READERS: dict[str, tuple[str, ...]] = {
+    "train_dataset": ("get_train_dataloader", "_get_dataloader"),
+    "eval_dataset": ("get_eval_dataloader", "_get_dataloader", *_EVALUATIONS),
+    "data_collator": _LOADERS,
+    "model_init": ("call_model_init",),
+    "compute_loss_func": ("compute_loss", "training_step"),
+    "compute_metrics": _EVALUATIONS,
+    "preprocess_logits_for_metrics": _EVALUATIONS,
+    "optimizer": ("create_optimizer", "create_optimizer_and_scheduler"),
+}
 
 
 def _check_model_type(name: str, value: Any) -> Iterator[ConfigError]:
@@ -217,7 +252,7 @@ def check_quantization(model: nn.Module) -> None:
 
 
 def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any) -> None:
-    """Raise if the arguments need a dataset, or its length, that is not available."""
+    """Raise if the arguments need a dataset, or its length, that is not available, or contradict each other."""
     if args.eval_strategy != IntervalStrategy.NO and eval_dataset is None:
         raise ConfigError(
             what=f"You have set `args.eval_strategy` to {args.eval_strategy} but you didn't pass an `eval_dataset` "
@@ -230,6 +265,14 @@ def check_trainer(args: TrainingArguments, train_dataset: Any, eval_dataset: Any
             what="The train_dataset does not implement __len__, max_steps has to be specified",
             why="the number of steps and the learning rate schedule depend on the length of the data",
             fix="set max_steps, or give the data set a __len__",
+        )
+    steps = (getattr(args.accelerator_config, "gradient_accumulation_kwargs", None) or {}).get("num_steps")
+    if steps is not None and steps != args.gradient_accumulation_steps:  # equal after derive.py, unless both are given
+        raise ConfigError(
+            what=f"The `AcceleratorConfig`'s `num_steps` is set but gradient_accumulation_steps is too: {steps} and "
+            f"{args.gradient_accumulation_steps}",
+            why="both are the number of micro-batches of an optimizer step",
+            fix="leave one of them out",
         )
 
 
@@ -321,19 +364,23 @@ def set_direction(args: TrainingArguments, directions: Mapping[str, bool]) -> No
         return
     if args._record.get_origin(args, "greater_is_better").kind == "derived":
         args._record.set_derived(args, "greater_is_better", better, f"the metric {wanted!r} defines it")
-        args._record.settle(args)
+        args._record.record_values(args)
         note_once(f"metric_for_best_model={wanted!r}: the {'highest' if better else 'lowest'} counts as best")
 
 
-def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any, model: Any = None) -> None:
-    """Raise if the optimizer does not belong to the model, or is given twice."""
-    optimizer, _ = optimizers
+def check_optimizer(optimizer: Any, model: Any) -> None:
+    """Raise if the optimizer does not belong to the model."""
     if optimizer is not None and model is not None and not _has_parameters_of(optimizer, model):
         raise ConfigError(
             what="the optimizer holds no parameter of the model",
             why="its steps would update another model and not this one",
             fix="create it from model.parameters() of the model you pass, after the last change to the model",
         )
+
+
+def check_optimizers(optimizers: Any, optimizer_cls_and_kwargs: Any, model_init: Any) -> None:
+    """Raise if the optimizer is given twice, or is given before the model exists."""
+    optimizer, _ = optimizers
     if optimizer is not None and optimizer_cls_and_kwargs is not None:
         raise ConfigError(
             what="Passing both `optimizers` and `optimizer_cls_and_kwargs` arguments is incompatible",

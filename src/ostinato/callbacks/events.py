@@ -57,9 +57,10 @@ CLEARED_BY: dict[str, tuple[str, ...]] = {
 class TrainerCallback:
     """The base class of callbacks: override any event, and set flags on `control` to steer the run.
 
-    Returning the control is optional. Every event also receives, by keyword: `model`, `processing_class`, `optimizer`,
-    `lr_scheduler`, `train_dataloader`, `eval_dataloader`; `on_log` gets `logs`, `on_evaluate` and `on_predict` get
-    `metrics`.
+    Every event receives the training arguments, the state of the run and the control. It may return the control;
+    returning nothing keeps the one it was given. By keyword it also receives: `model`, `processing_class`,
+    `optimizer`, `lr_scheduler`, `train_dataloader`, `eval_dataloader`; `on_log` gets `logs`, `on_evaluate` and
+    `on_predict` get `metrics`.
 
     >>> class StopWhenGoodEnough(TrainerCallback):
     ...     def on_log(self, args, state, control, logs=None, **kwargs):

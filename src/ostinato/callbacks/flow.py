@@ -10,7 +10,7 @@ from .events import QuietCallback
 
 
 class DefaultFlowCallback(QuietCallback):
-    """Turn `*_strategy` and `*_steps` into requests on the control. Always the first callback."""
+    """Turn `*_strategy` and `*_steps` into requests on the control. The trainer adds it as the first callback."""
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> TrainerControl:
         step, is_last = state.global_step, state.global_step >= state.max_steps

@@ -73,7 +73,8 @@ class FreezeCallback(QuietCallback, CleansUp):
         optimizer: Any = None,
         **_: Any,
     ) -> None:
-        if args.world_size > 1 and args.ddp_find_unused_parameters is not True:
+        is_divided = any(hasattr(one, "full_tensor") for one in model.parameters())
+        if args.world_size > 1 and not is_divided and args.ddp_find_unused_parameters is not True:
             raise NotSupportedError(
                 what="FreezeCallback with several processes needs ddp_find_unused_parameters=True",
                 why="every process would wait for the gradients of what is frozen",

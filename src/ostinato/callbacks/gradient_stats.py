@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.divided_tensors import gather_whole, get_local
 from ..core.errors import ConfigError
 from ..core.logged_numbers import track
 from ..core.notices import note
@@ -71,7 +72,7 @@ class GradientStatisticsCallback(QuietCallback):
         # A rate of 0, as at the first step of a warmup, changes nothing, and nothing is lost.
         still = {id(one) for group in optimizer.param_groups if not _has_rate(group) for one in group["params"]}
         self._before = [
-            (one, one.detach().reshape(-1)[:: self._stride].clone(), self._stride)
+            (one, _flatten(one)[:: self._stride].clone(), self._stride)
             for _, one in with_gradient
             if id(one) not in still
         ]
@@ -88,9 +89,9 @@ class GradientStatisticsCallback(QuietCallback):
         lost, counted = [], []
         for parameter, was, stride in before:
             assert parameter.grad is not None
-            moved = parameter.grad.detach().reshape(-1)[::stride] != 0  # rows that were not used have no gradient
+            moved = _flatten(parameter.grad)[::stride] != 0  # rows that were not used have no gradient
             counted.append(moved.sum())
-            lost.append((moved & (parameter.detach().reshape(-1)[::stride] == was)).sum())
+            lost.append((moved & (_flatten(parameter)[::stride] == was)).sum())
         device = lost[0].device
         total = torch.stack([one.to(device) for one in counted]).sum()
         track("updates_lost", torch.stack([one.to(device) for one in lost]).sum() / total.clamp(min=1), weight=total)
@@ -108,8 +109,19 @@ def _has_rate(group: dict[str, Any]) -> bool:
     return isinstance(rate, Tensor) or rate != 0  # reading a tensor would wait for the device
 
 
+def _flatten(tensor: Tensor) -> Tensor:
+    """Return the numbers of a tensor in a row: of one that is divided among processes, those of this process."""
+    return get_local(tensor.detach()).reshape(-1)
+
+
+def _measure_norms(gradients: list[Tensor]) -> list[Tensor]:
+    if any(hasattr(one, "full_tensor") for one in gradients):  # they may be divided in several ways
+        return [gather_whole(torch.linalg.vector_norm(one)) for one in gradients]
+    return list(torch._foreach_norm(gradients)) if gradients else []
+
+
 def _track_norms(named: list[tuple[str, nn.Parameter]]) -> None:
-    norms = torch._foreach_norm([one.grad for _, one in named if one.grad is not None]) if named else ()
+    norms = _measure_norms([one.grad for _, one in named if one.grad is not None])
     by_layer: dict[str, list[Tensor]] = {}
     for (name, _), norm in zip(named, norms, strict=True):
         by_layer.setdefault(layer_of(name), []).append(norm)

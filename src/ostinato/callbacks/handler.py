@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable
 from operator import is_not
 from typing import Any, NamedTuple
 
+import torch
+from torch import nn
+
+from ..core import accelerator
 from ..core.notices import warn
 from ..core.protocols import EventHost
 from ..core.random import preserve_rng
@@ -54,6 +58,11 @@ class CallbackHandler(TrainerCallback):
         optimizer: The optimizer.
         lr_scheduler: The schedule.
         isolate_rng: Restore the random streams after callbacks that might draw from them.
+
+    >>> from ostinato import DefaultFlowCallback
+    >>> handler = CallbackHandler([DefaultFlowCallback, TrainerCallback], None, None, None, None)
+    >>> handler.callback_list.splitlines()
+    ['DefaultFlowCallback', 'TrainerCallback']
     """
 
     def __init__(
@@ -75,6 +84,7 @@ class CallbackHandler(TrainerCallback):
         self.eval_dataloader: Any = None
         self.isolate_rng = isolate_rng
         self._audiences: dict[str, Audience] = {}
+        self._devices: list[torch.device] | None = None  # those of the model; None: not known
         for callback in callbacks:
             self.add_callback(callback)
         if not any(type(callback).__name__ == "DefaultFlowCallback" for callback in self.callbacks):
@@ -156,6 +166,7 @@ class CallbackHandler(TrainerCallback):
         # callbacks are not patched during a run: where there are no others, comparing their identities is enough.
         if event == "on_train_begin":
             self._audiences.clear()
+            self._devices = _list_accelerators(self.model)
         known, present = self._audiences.get(event), self.callbacks
         if (
             known is None
@@ -167,7 +178,8 @@ class CallbackHandler(TrainerCallback):
         if not known.listeners:
             return control
         if self.isolate_rng and not known.is_quiet:
-            with preserve_rng():
+            # A process may see many devices. Training draws from those of its model, and reading others takes time.
+            with preserve_rng(self._devices):
                 return self._deliver(known.listeners, args, state, control, details)
         return self._deliver(known.listeners, args, state, control, details)
 
@@ -207,6 +219,14 @@ class CallbackHandler(TrainerCallback):
         self, args: Any, state: TrainerState, control: TrainerControl, metrics: Any, **kwargs: Any
     ) -> TrainerControl:
         return self.call_event("on_predict", args, state, control, metrics=metrics, **kwargs)
+
+
+def _list_accelerators(model: Any) -> list[torch.device] | None:
+    """Return the devices of a model that have random streams of their own; None if none is known."""
+    if not isinstance(model, nn.Module):
+        return None
+    devices = {parameter.device for parameter in model.parameters()}
+    return [device for device in devices if accelerator.is_accelerator(device)] or None
 
 
 def _build_delivery(event: Event) -> Callable[..., TrainerControl]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import profile, schedule
 
 from ..core.errors import ConfigError
 from ..core.notices import note, warn
@@ -49,11 +48,8 @@ class ProfilerCallback(QuietCallback, CleansUp):
     def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._waits and state.global_step == self._first:
             self._waits = False
-            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-            self._profiler = profile(
-                schedule=schedule(wait=0, warmup=self.warmup, active=self.active, repeat=1),
-                **{"activities": activities, **self.options},
-            )
+            window = schedule(wait=0, warmup=self.warmup, active=self.active, repeat=1)
+            self._profiler = profile(schedule=window, **self.options)  # by default of all that torch can record here
             self._profiler.start()
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:

@@ -21,11 +21,12 @@ class TimeLimitCallback(QuietCallback, ExportableState):
     """Stop training, with a checkpoint, while there is still time to write it; `train` returns as at its end.
 
     Before every step it checks whether a step as long as the longest recent one, its data included, and a save still
-    fit. With several processes, which agree to stop every ten steps, it checks for ten. An evaluation that does not
+    fit. With several processes, which agree to stop every ten steps, it checks for eleven. An evaluation that does not
     fit is interrupted; the resumed run repeats it.
 
     Args:
-        hours, minutes: How long training may take, added up; counted from the beginning of `train`.
+        hours: How long training may take, counted from the beginning of `train`.
+        minutes: Added to `hours`.
         margin: Seconds to keep free besides; by default 5 % of the time, and no more than a minute.
         all_legs: Count the time of the runs before, as far as their checkpoints record it, when a run is resumed.
 

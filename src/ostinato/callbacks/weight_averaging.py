@@ -114,20 +114,22 @@ class EMACallback(QuietCallback, SwapsWeights, TensorState):
         Args:
             model: The model that is trained.
 
+        Returns:
+            A context manager.
+
         >>> with ema.averaged(trainer.model):  # doctest: +SKIP
         ...     trainer.save_model("average")
         """
-        originals = []
+        originals: list[tuple[Tensor, Tensor]] = []
         self._is_lent = True
         try:
             for name, parameter in model.named_parameters():
                 if name in self.averages:
-                    originals.append((parameter, parameter.data))
-                    parameter.data = self.averages[name].to(parameter.dtype)
+                    originals.append((parameter, _exchange(parameter, self.averages[name])))
             yield
         finally:
             for parameter, data in originals:
-                parameter.data = data
+                _put_back(parameter, data)
             self._is_lent = False
 
     def on_train_end(
@@ -159,6 +161,25 @@ class EMACallback(QuietCallback, SwapsWeights, TensorState):
 
     def load_tensor_state(self, state: Mapping[str, Any]) -> None:
         self._saved = state
+
+
+def _exchange(parameter: Tensor, value: Tensor) -> Tensor:
+    """Give a parameter other numbers; return its own."""
+    if type(parameter.data) is Tensor:
+        own, parameter.data = parameter.data, value.to(parameter.dtype)
+        return own
+    own = parameter.data.clone()  # a sharded model computes with the memory that it has, whatever `data` is
+    with torch.no_grad():
+        parameter.copy_(value)
+    return own
+
+
+def _put_back(parameter: Tensor, own: Tensor) -> None:
+    if type(parameter.data) is Tensor:
+        parameter.data = own
+    else:
+        with torch.no_grad():
+            parameter.copy_(own)
 
 
 def _list_trained(model: nn.Module, optimizer: Any) -> dict[str, nn.Parameter]:

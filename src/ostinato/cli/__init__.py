@@ -17,23 +17,29 @@ import ostinato
 
 from ..core.errors import OstinatoError
 from . import (
+    consolidate_command,
     convert_command,
     exec_command,
     explain_command,
     generate_command,
+    launch_command,
     plan_command,
     report_command,
+    search_command,
     train_command,
     verify_command,
 )
 
 COMMANDS: dict[str, ModuleType] = {
+    "consolidate": consolidate_command,
     "convert": convert_command,
     "exec": exec_command,
     "explain": explain_command,
     "generate": generate_command,
+    "launch": launch_command,
     "plan": plan_command,
     "report": report_command,
+    "search": search_command,
     "train": train_command,
     "verify": verify_command,
 }
@@ -52,10 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown is not None and unknown not in COMMANDS:
         print(_describe_unknown_command(unknown), file=sys.stderr)
         return WRONG_COMMAND_LINE
+    words, rest = _split_script_options(given)
     try:
-        options = parser.parse_args(given)
+        options = parser.parse_args(words)
     except SystemExit as end:  # argparse has printed the error, or the help
         return int(end.code or 0)
+    if rest is not None:
+        options.arguments = rest
     if options.command is None:
         parser.print_help()
         return WRONG_COMMAND_LINE
@@ -87,6 +96,15 @@ def _build_parser() -> argparse.ArgumentParser:
         )
         command.add_arguments(own)
     return parser
+
+
+def _split_script_options(given: list[str]) -> tuple[list[str], list[str] | None]:
+    """Return the words before and after `--`, for a command whose script has options of its own."""
+    takes = given and getattr(COMMANDS.get(given[0]), "TAKES_SCRIPT_OPTIONS", False)
+    if not takes or "--" not in given:
+        return given, None
+    cut = given.index("--")
+    return given[:cut], given[cut + 1 :]
 
 
 def _describe_unknown_command(word: str) -> str:

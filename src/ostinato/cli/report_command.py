@@ -4,6 +4,7 @@
   ostinato report out --out page.html
   ostinato report baseline changed         writes comparison.html here, and prints where the runs first differ
   ostinato report out --run ID --run ID    compares two runs of one directory
+  ostinato report out                      of a search: writes out/search/report.html, with all its trials
 
 A run is named by its output_dir or by its events.jsonl. Only the journal is read, so a copy of it on another machine
 is enough, and a run in progress is not disturbed. The pages need no network. For a run without a journal, such as one
@@ -34,8 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Return the exit code: 2 if a journal is missing or holds no run, 1 if the page cannot be written."""
-    from ..report import compare, html, journal_reader, run_page  # noqa: PLC0415
+    from ..journal.study_record import find_study_path  # noqa: PLC0415
+    from ..report import compare, journal_reader, run_page  # noqa: PLC0415
 
+    if len(options.runs) == 1 and not options.run and find_study_path(options.runs[0]) is not None:
+        return _report_study(options.runs[0], options.out)
     ids = options.run or [None] * len(options.runs)
     places = options.runs * len(ids) if len(options.runs) == 1 else options.runs
     if len(places) > compare.MAX_RUNS:
@@ -54,6 +58,24 @@ def run(options: argparse.Namespace) -> int:
             lines.extend(compare.summarize_comparison(records, differences))
     except journal_reader.JournalError as error:
         return _refuse(str(error))
+    return _write(text, path, lines)
+
+
+def _report_study(place: str, out: str | None) -> int:
+    """Write the page of a search."""
+    from ..journal.study_record import NoStudyError, read_study  # noqa: PLC0415
+    from ..report import search_page  # noqa: PLC0415
+
+    try:
+        study = read_study(place)
+    except NoStudyError as error:
+        return _refuse(str(error))
+    return _write(search_page.render_study(study), Path(out) if out else search_page.choose_study_page(place), [])
+
+
+def _write(text: str, path: Path, lines: list[str]) -> int:
+    from ..report import html  # noqa: PLC0415
+
     try:
         html.write_page(text, path)
     except OSError as error:

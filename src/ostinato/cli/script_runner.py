@@ -9,7 +9,7 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,14 @@ def add_script(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", choices=FORMATS, default="text", help="text by default, in colours on a terminal")
     parser.add_argument("script", help="a Python file that builds an ostinato Trainer and starts it")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own arguments")
+
+
+def read_count(word: str) -> int:
+    """Read a number of processes or hosts from the command line."""
+    count = int(word)
+    if count < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return count
 
 
 def report_on_script(
@@ -65,7 +73,7 @@ def report_on_program(
 ) -> int:
     """Run `start` until its trainer starts, and print the report of `build_report`; `name` is used in messages."""
     reports: list[Printable] = []
-    with _stop_at_start(lambda trainer: reports.append(build_report(trainer))), contextlib.redirect_stdout(sys.stderr):
+    with stop_at_start(lambda trainer: reports.append(build_report(trainer))), contextlib.redirect_stdout(sys.stderr):
         code = start()
     if not reports:
         return code if code else refuse(_describe_unstarted(name), NEVER_STARTED)
@@ -152,22 +160,26 @@ def _is_user_file(file: str, script: str | None) -> bool:
 
 
 @contextlib.contextmanager
-def _stop_at_start(reached: Callable[[Trainer], None]) -> Iterator[None]:
-    """Make every trainer call `reached` and stop the script instead of starting."""
+def stop_at_start(reached: Callable[[Trainer], None], starts: Sequence[str] = STARTING_METHODS) -> Iterator[None]:
+    """Make every trainer call `reached` and stop the script instead of starting, by any of these methods."""
     from ..trainer import Trainer  # noqa: PLC0415
 
     def start(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
+        put_back()  # what is reached may start it
         reached(trainer)  # now, while the script's files and directories exist
         raise TrainerStarted
 
-    methods = {name: vars(Trainer)[name] for name in STARTING_METHODS}
+    def put_back() -> None:
+        for name, method in methods.items():
+            setattr(Trainer, name, method)
+
+    methods = {name: vars(Trainer)[name] for name in starts}
     for name in methods:
         setattr(Trainer, name, start)
     try:
         yield
     finally:
-        for name, method in methods.items():
-            setattr(Trainer, name, method)
+        put_back()
 
 
 def _uses_transformers(script: Path) -> bool:

@@ -5,6 +5,7 @@
   ostinato train text-classification --train_file train.csv --validation_file dev.csv --do_train --do_eval ...
   ostinato train text-classification --config run.yaml --learning_rate 1e-4
   ostinato train text-classification --plan ...          show what would happen; nothing is trained
+  ostinato train text-classification --search space.yaml --trials 20 ...      search arguments, see ostinato search
   ostinato train text-classification --help              every flag, by subject
   torchrun --nproc_per_node 2 -m ostinato train ...
 
@@ -14,9 +15,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from typing import Any
 
 from ..core.errors import OstinatoError
+from .script_runner import TrainerStarted
+from .search_options import add_search_options, run_search
 
 WRONG_COMMAND_LINE = 2
 SUMMARY = "train a model for a task: classification, question answering, translation, ..."
@@ -32,14 +37,35 @@ def run(options: argparse.Namespace) -> int:
 
     if options.task is None:
         return _print_tasks()
+    search, words = _split_search(options.arguments)
     try:
-        request = parse_command(options.task, options.arguments)
+        request = parse_command(options.task, words)
     except SystemExit as end:  # --help, or argparse has printed what is wrong
         return int(end.code or 0)
     except OstinatoError as error:
         print(f"ostinato: {error}", file=sys.stderr)
         return WRONG_COMMAND_LINE
-    run_command(request)
+    if search is None:
+        run_command(request)
+        return 0
+    return run_search(lambda: _run(request), f"ostinato train {options.task}", search.search, search)
+
+
+def _split_search(words: list[str]) -> tuple[argparse.Namespace | None, list[str]]:
+    """Return the options of a search and the words of the task; None if nothing is searched."""
+    if not any(word == "--search" or word.startswith("--search=") for word in words):
+        return None, words
+    parser = argparse.ArgumentParser("ostinato train", add_help=False, allow_abbrev=False)
+    parser.add_argument("--search", required=True)
+    add_search_options(parser)
+    return parser.parse_known_args(words)
+
+
+def _run(request: Any) -> int:
+    from ..tasks.command import run_command  # noqa: PLC0415
+
+    with contextlib.suppress(TrainerStarted):
+        run_command(request)
     return 0
 
 

@@ -24,8 +24,7 @@ class Choice(str, Enum):
             fix=f"did you mean {near[0]!r}?" if near else "use one of the values above",
         )
 
-    def __str__(self) -> str:
-        return self.value
+    # Printed as transformers prints them: `str()` is `IntervalStrategy.STEPS`, `.value` is "steps".
 
 
 class IntervalStrategy(Choice):

@@ -9,6 +9,11 @@ Each error is also the built-in type that transformers or torch raises in its pl
     │   │   ├── NoSuchNameError(AttributeError)              an attribute of transformers' Trainer that is not here
     │   │   └── NoHubLibraryError(ImportError)               huggingface_hub is not installed
     │   ├── MissingPackageError(ImportError)                 an optimizer or kernel whose package is not installed
+    │   │   └── EngineMissingError(RuntimeError)             a search library that is not installed
+    │   ├── SpaceError                                       a search space that cannot be drawn from
+    │   ├── NoModelInitError(RuntimeError)                   a search without a function that makes models
+    │   ├── UnknownOptionError(TypeError)                    an option that the search library does not have
+    │   ├── AllTrialsFailedError(RuntimeError)               a search of which no trial is complete
     │   ├── TrackerMissing(RuntimeError)                     a tracker whose package is not installed
     │   ├── UnknownArgumentError(TypeError)                  an argument that does not exist
     │   ├── WrongTypeError(TypeError)                        a value of a type that the trainer cannot use
@@ -39,6 +44,7 @@ Each error is also the built-in type that transformers or torch raises in its pl
     │   ├── NoSuchStepError(IndexError)                      a step that the run does not have
     │   ├── NonFiniteInputError(NonFiniteError)              NaN or infinity in the data of the first step
     │   ├── JournalError(OSError)                            a journal that is missing or empty
+    │   ├── NoStudyError(OSError)                            a directory without a search
     │   ├── OutOfRangeError(IndexError, RuntimeError)        a label, token or position beyond what the model has
     │   ├── TensorShapeError(RuntimeError)                   labels or inputs of another shape than is needed
     │   ├── TensorTypeError(RuntimeError, TypeError)         labels or inputs of another type than is needed
@@ -54,11 +60,13 @@ Each error is also the built-in type that transformers or torch raises in its pl
     │   └── NoGradientError(RuntimeError)                    a loss that no trainable parameter influences
     ├── MetricError(ValueError)                              a metric that is missing, misspelt or of the wrong type
     │   ├── NoSuchMetricError(KeyError)                      a metric that no evaluation returned
+    │   ├── ObjectiveError(KeyError)                         an objective that is not among the metrics
     │   ├── OutputNameError(KeyError)                        an output that the model does not return
     │   ├── TooFewRowsError                                  more rows may be enough
     │   ├── MetricResultError(TypeError)                     a metric function that did not return a dict
     │   └── MetricFunctionError(TypeError)                   a metric function that cannot be called, or never would be
     ├── NonFiniteError(ArithmeticError)                      NaN or infinity for more steps than the patience allows
+    │   └── NonFiniteModuleError(ValueError)                 a module whose numbers are not finite
     ├── CheckpointError(ValueError, OSError)                 a checkpoint that is missing, damaged or of another model
     │   ├── StateError(TypeError)                            a state that JSON cannot hold
     │   ├── DiskError                                        a checkpoint that the disk refused

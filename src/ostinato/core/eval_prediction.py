@@ -163,6 +163,9 @@ class EvalPrediction:
         Args:
             rows: The number of rows at a time; by default, it depends on their size.
 
+        Returns:
+            An iterator over predictions of at most this many rows.
+
         >>> prediction = EvalPrediction(np.zeros((5, 2)), np.arange(5))
         >>> [part.labels.tolist() for part in prediction.blocks(rows=3)]
         [[0, 1, 2], [3, 4]]

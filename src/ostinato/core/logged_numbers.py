@@ -6,7 +6,7 @@ computed twice to find its scale) receive nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .errors import ConfigError
+from .host_copy import HostCopy
 from .notices import note_once
 from .tree import read
 
@@ -26,6 +27,8 @@ RESERVED_NAMES = frozenset(
 MAX_PENDING = 512
 
 Number = float | int | Tensor
+NumberOrParts = Number | tuple[Tensor, ...]  # several tensors: their sum
+TrackedNumber = tuple[str, NumberOrParts, Number]  # name, value, weight
 Totals = dict[str, tuple[float, float]]  # sum and weight by name
 Gather = Callable[[Totals], list[Totals]]  # one of each process
 
@@ -41,8 +44,9 @@ class TrackedNumbers:
     """
 
     def __init__(self) -> None:
-        self.held: list[tuple[str, Number, Number]] = []  # of the current step
-        self._pending: list[tuple[str, Number, Number]] = []  # of earlier steps
+        self.held: list[TrackedNumber] = []  # of the current step
+        self._pending: list[TrackedNumber] = []  # of earlier steps
+        self._leaving: list[HostCopy] = []  # those before the pending ones, on their way to the host
         self._known: set[str] = set()
         self._totals: dict[str, tuple[float, float]] = {}
 
@@ -54,8 +58,15 @@ class TrackedNumbers:
         plain = type(weight) is float or type(weight) is int  # nearly always
         self.held.append((name, _detach_number(name, value), weight if plain else _detach_number(name, weight)))
 
-    def commit(self, losses: Mapping[str, Number] | None = None) -> None:
-        """Count what is held, and before it the named losses of the step.
+    def take_held(self) -> list[TrackedNumber]:
+        """Return what is held, and hold nothing."""
+        held, self.held = self.held, []
+        return held
+
+    def commit(
+        self, losses: Mapping[str, NumberOrParts] | None = None, held: list[TrackedNumber] | None = None
+    ) -> None:
+        """Count what is held, or was `held` for the step, and before it the named losses of the step.
 
         These losses are our own: detached from their graph, and never written to.
         """
@@ -65,14 +76,16 @@ class TrackedNumbers:
                     _check_name(name)
                 self._known.update(losses)
             self._pending += [(name, loss, 1.0) for name, loss in losses.items()]
-        self._pending += self.held
-        self.held.clear()
+        self._pending += self.take_held() if held is None else held
         if len(self._pending) >= MAX_PENDING:
-            self._add_up()
+            self.begin_read()
 
-    def reject(self) -> None:
-        """Drop what is held: the step it belongs to was not taken."""
-        self.held.clear()
+    def begin_read(self) -> None:
+        """Let a device copy to the host what is pending, without a wait; add up what was copied long before."""
+        if self._pending:
+            self._leaving.append(HostCopy(self._pending))
+            self._pending = []
+            self._add_up(but=0 if self._leaving[-1].has_arrived else 2)
 
     def drain(self, gather: Gather = lambda own: [own]) -> dict[str, float]:
         """Return the mean of each name since the last time, over all processes."""
@@ -83,8 +96,8 @@ class TrackedNumbers:
     def totals(self) -> Totals:
         """Return sum and weight by name, of all that was committed and not drained yet."""
         self.commit()
-        if self._pending:
-            self._add_up()
+        self.begin_read()
+        self._add_up()
         return dict(self._totals)
 
     def restore(self, totals: Mapping[str, Any]) -> None:
@@ -92,18 +105,24 @@ class TrackedNumbers:
         self._totals = {name: (total, weight) for name, (total, weight) in totals.items()}
 
     def __bool__(self) -> bool:
-        return bool(self.held or self._pending or self._totals)
+        return bool(self.held or self._pending or self._leaving or self._totals)
 
-    def _add_up(self) -> None:
-        """Add up the numbers one after the other, in their order: the sum does not depend on when it is read."""
-        names = [name for name, _, _ in self._pending]
-        values = _as_floats([value for _, value, _ in self._pending])
-        weights = _as_floats([weight for _, _, weight in self._pending])
+    def _add_up(self, but: int = 0) -> None:
+        """Add up what was copied, but for the last copies.
+
+        One number is added after the other: the sum does not depend on when they are read.
+        """
+        while len(self._leaving) > but:
+            self._add(self._leaving.pop(0).get())
+
+    def _add(self, arrived: list[TrackedNumber]) -> None:
+        names = [name for name, _, _ in arrived]
+        values = _as_floats([value for _, value, _ in arrived])
+        weights = _as_floats([weight for _, _, weight in arrived])
         totals = self._totals
         for name, value, weight in zip(names, values, weights, strict=True):
             total, before = totals.get(name, (0.0, 0.0))
             totals[name] = (total + value * weight, before + weight)
-        self._pending.clear()
 
 
 def add_totals(totals: Iterable[Totals]) -> Totals:
@@ -190,20 +209,25 @@ def _detach_number(name: str, number: Number) -> Number:
         ) from None
 
 
-def _as_floats(numbers: list[Number]) -> list[float]:
+def _as_floats(numbers: Sequence[NumberOrParts]) -> list[float]:
     """Convert all numbers to floats, with one read per device and type."""
-    found: list[Any] = numbers
-    if not any(isinstance(number, Tensor) for number in numbers):
-        return found
+    if not any(isinstance(number, (Tensor, tuple)) for number in numbers):
+        return list(numbers)  # type: ignore[arg-type]
+    parts = [number if isinstance(number, tuple) else (number,) for number in numbers]
+    values = iter(_read_alike([part for each in parts for part in each]))
+    return [sum(next(values) for _ in each) for each in parts]
+
+
+def _read_alike(numbers: list[Any]) -> list[float]:
     alike: dict[tuple[torch.dtype, torch.device], list[int]] = {}
     for place, number in enumerate(numbers):
         if isinstance(number, Tensor):
             alike.setdefault((number.dtype, number.device), []).append(place)
     for places in alike.values():
-        values = torch.stack([found[place] for place in places]).tolist()
+        values = torch.stack([numbers[place] for place in places]).tolist()
         for place, value in zip(places, values, strict=True):
-            found[place] = float(value)
-    return found
+            numbers[place] = float(value)
+    return numbers
 
 
 def _check_name(name: str) -> None:

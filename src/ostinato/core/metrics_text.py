@@ -11,7 +11,17 @@ from .notices import warn
 
 
 def metrics_format(metrics: dict[str, Any]) -> dict[str, Any]:
-    """Format durations as h:mm:ss, memory in MB, operations in GF, floats to four places."""
+    """Format durations as h:mm:ss, memory in MB, operations in GF, floats to four places.
+
+    Args:
+        metrics: The metrics by name.
+
+    Returns:
+        The metrics in readable form, under the same names.
+
+    >>> metrics_format({"train_runtime": 3723.0, "train_loss": 0.123456})
+    {'train_runtime': '1:02:03.00', 'train_loss': 0.1235}
+    """
     return {name: _format_value(name, value) for name, value in metrics.items()}
 
 

@@ -39,15 +39,26 @@ LEVELS = {
     "error": logging.ERROR,
     "critical": logging.CRITICAL,
 }
-VERBOSITY_VARIABLE = "OSTINATO_VERBOSITY"
+VERBOSITY_VARIABLES = ("OSTINATO_VERBOSITY", "TRANSFORMERS_VERBOSITY")  # the first that is set counts
+
+
+def _read_verbosity() -> int:
+    """Return the level at which messages start to be shown."""
+    for name in VERBOSITY_VARIABLES:
+        if word := os.environ.get(name):
+            if word.lower() in LEVELS:
+                return LEVELS[word.lower()]
+            logger.warning(f"{name}={word!r} has no effect: the words are {', '.join(LEVELS)}")
+    return logging.INFO
+
 
 handler = _StandardErrorHandler()
 handler.setFormatter(logging.Formatter("ostinato: %(message)s"))
 handler.addFilter(_is_shown_here)
 if not logger.handlers:
     logger.addHandler(handler)
-    logger.setLevel(LEVELS.get(os.environ.get(VERBOSITY_VARIABLE, "info").lower(), logging.INFO))
     logger.propagate = False
+    logger.setLevel(_read_verbosity())
 
 
 def show_notices_of_all_processes() -> None:

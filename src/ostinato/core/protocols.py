@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -14,10 +14,20 @@ from .state import TrainerControl, TrainerState
 Batch = dict[str, Any]
 
 
+class Exchange(Protocol):
+    """Numbers that travel between the processes."""
+
+    def get(self) -> list[list[float]]:
+        """Wait for the numbers of every process, and return them in the order of the ranks."""
+        ...
+
+
 class Strategy(Protocol):
     """Where the parameters live and how processes exchange data. One instance per process."""
 
     device: torch.device
+    is_sharded: bool  # each process holds a part of the weights: all of them have to take part in a save
+    has_unused: bool  # a weight had no part in the loss, which was not expected
 
     @property
     def rank(self) -> int:
@@ -29,7 +39,12 @@ class Strategy(Protocol):
         """The number of processes that hold different data."""
         ...
 
-    def place(self, model: nn.Module) -> nn.Module:
+    @property
+    def processes(self) -> int:
+        """The number of all processes: more than `size` where several compute the same rows (tensor parallelism)."""
+        ...
+
+    def place(self, model: nn.Module, *, training: bool = True) -> nn.Module:
         """Replicate or shard `model`, which is on its device already; return what the loop should call."""
         ...
 
@@ -39,6 +54,11 @@ class Strategy(Protocol):
 
     def clip(self, gradients: list[Tensor], max_norm: float) -> Tensor:
         """Scale the gradients down to `max_norm`; return the norm they had."""
+        ...
+
+    @property
+    def process_index(self) -> int:
+        """The number of this process among all."""
         ...
 
     def sum(self, value: Tensor) -> Tensor:
@@ -53,12 +73,28 @@ class Strategy(Protocol):
         """Return the rows of every process, in the order of the ranks; pad ragged second dimensions with `pad`."""
         ...
 
+    def exchange(self, numbers: Sequence[float]) -> Exchange:
+        """Send numbers to all processes, each of which has to send as many. Nobody waits before the result is read."""
+        ...
+
+    def finish_backward(self, model: nn.Module) -> nn.Module:
+        """Complete the gradients after the last backward of a step; return what the loop should call from now on."""
+        ...
+
+    def search_unused(self, model: nn.Module) -> nn.Module:
+        """Expect weights without a part in the loss from now on; return what the loop should call."""
+        ...
+
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set in any process. All processes have to call it."""
         ...
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """Return the value of every process, in the order of the ranks."""
+        """Return the value of every process that holds different data, in the order of the ranks."""
+        ...
+
+    def gather_from_all(self, value: Any) -> list[Any]:
+        """Return the value of every process, of those too that compute the same rows."""
         ...
 
     def broadcast_object(self, value: Any) -> Any:
@@ -66,7 +102,7 @@ class Strategy(Protocol):
         ...
 
     def model_state(self, model: nn.Module) -> dict[str, Any] | None:
-        """Return the weights that a checkpoint stores; None where the model itself holds all of them."""
+        """Return the whole weights, in the first process; None where the model itself holds all of them."""
         ...
 
     def load_model_state(self, model: nn.Module, state: Mapping[str, Any]) -> Any:
@@ -79,6 +115,10 @@ class Strategy(Protocol):
 
     def load_optimizer_state(self, optimizer: Any, state: dict[str, Any]) -> None:
         """Load a stored state dict into `optimizer`."""
+        ...
+
+    def choose_optimizer_options(self, kind: type, options: dict[str, Any], model: nn.Module) -> dict[str, Any]:
+        """Return the options to create an optimizer with, for the parameters as they are placed; or raise."""
         ...
 
     def barrier(self) -> None:
@@ -115,6 +155,13 @@ class Precision(Protocol):
 
     def has_overflowed(self, optimizer: torch.optim.Optimizer) -> bool:
         """Return whether gradients are not finite because of their scale, which a skipped step will correct."""
+        ...
+
+    def step_unless(self, optimizer: torch.optim.Optimizer, bad: Tensor) -> Any:
+        """Take the step of a fused optimizer, which skips it by itself if `bad` is not zero. Nothing waits.
+
+        Return what will tell whether gradients have overflowed.
+        """
         ...
 
 
@@ -201,7 +248,9 @@ class MetricRequestHost(Protocol):
 
     eval_dataset: Any
     compute_metrics: Any
-    _metrics_asked: Any
+    _metrics_argument: Any
+
+    def _is_replaced(self, method: str) -> bool: ...
 
 
 class MetricsHost(MetricRequestHost, Protocol):
@@ -222,7 +271,7 @@ class LossHost(Protocol):
     """A trainer, as the loss of a batch is computed with it outside of the training step."""
 
     strategy: Strategy
-    objective: Any
+    loss_objective: Any
     label_names: list[str]
 
     @property
@@ -328,7 +377,7 @@ class JournalHost(Protocol):
     train_dataset: Any
     eval_dataset: Any
     _run: Any
-    _run_home: Any
+    _run_directory: Any
 
     @property
     def _model_name(self) -> str: ...

@@ -18,6 +18,15 @@ class ExportableState:
     """An object that can be exported as constructor arguments and attributes, and rebuilt from them.
 
     A callback that inherits from it is saved in every checkpoint.
+
+    >>> class CountSteps(ExportableState):
+    ...     def __init__(self):
+    ...         self.count = 0
+    ...
+    ...     def state(self):
+    ...         return {"args": {}, "attributes": {"count": self.count}}
+    >>> CountSteps.from_state({"args": {}, "attributes": {"count": 3}}).count
+    3
     """
 
     def state(self) -> dict[str, Any]:
@@ -25,13 +34,24 @@ class ExportableState:
 
         Returns:
             `{"args": constructor arguments, "attributes": what has changed since}`; both must be JSON.
+
+        Raises:
+            NotImplementedError: The class does not override it.
         """
         raise NotImplementedError(f"{type(self).__name__} inherits from ExportableState and has to implement state()")
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Any:
-        instance = cls(**state["args"])
-        for name, value in state["attributes"].items():
+        """Build an object from the state of another.
+
+        Args:
+            state: What `state()` returned.
+
+        Returns:
+            The object.
+        """
+        instance = cls(**state.get("args", {}))
+        for name, value in state.get("attributes", {}).items():
             setattr(instance, name, value)
         return instance
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, time
 from typing import Literal
 
 Purpose = Literal["data", "evaluation", "saving"]
@@ -68,10 +68,25 @@ def speed_metrics(
     num_steps: int | None = None,
     num_tokens: int | None = None,
     *,
-    now: float,
+    now: float | None = None,
 ) -> dict[str, float]:
-    """Return the runtime, and amounts per second: `{split}_runtime`, `{split}_samples_per_second`, …"""
-    runtime = now - start_time
+    """Return the time since `start_time` and amounts per second: `{split}_runtime`, `{split}_samples_per_second`, …
+
+    Args:
+        split: What the names begin with, such as `train`.
+        start_time: The beginning, as `time.time()` returned it.
+        num_samples: The number of rows; None leaves their speed out, here and below.
+        num_steps: The number of steps.
+        num_tokens: The number of tokens.
+        now: The end; by default the present time.
+
+    Returns:
+        The numbers by name.
+
+    >>> speed_metrics("train", 10.0, num_samples=8, now=12.0)
+    {'train_runtime': 2.0, 'train_samples_per_second': 4.0}
+    """
+    runtime = (time() if now is None else now) - start_time
     result = {f"{split}_runtime": round(runtime, 4)}
     if runtime == 0:
         return result

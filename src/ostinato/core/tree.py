@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -135,8 +136,56 @@ def truncate(tree: Any, rows: int) -> Any:
     return tree_map(lambda leaf: leaf if first_dimension(leaf) is None else leaf[:rows], tree)
 
 
+def truncate_rows(tree: Any, rows: int) -> Any:
+    """Return the first `rows` rows of a tree in which a list has one entry for each row.
+
+    >>> truncate_rows({"boxes": [torch.ones(3, 4), torch.ones(1, 4)], "sizes": torch.ones(2, 2)}, 1)["boxes"][0].shape
+    torch.Size([3, 4])
+    """
+    if isinstance(tree, list):
+        return tree[:rows]
+    return _map_parts(lambda parts: truncate_rows(parts[0], rows), [tree]) or truncate(tree, rows)
+
+
+def join_rows(parts: list[Any], *, padding_index: float = -100) -> Any:
+    """Join trees of the same structure row by row, where a list has one entry for each row, which may be anything.
+
+    >>> join_rows([(torch.ones(2), ["a", "b"]), (torch.ones(1), ["c"])])
+    (tensor([1., 1., 1.]), ['a', 'b', 'c'])
+    """
+    first = parts[0]
+    if isinstance(first, list):
+        return [row for part in parts for row in part]
+    if isinstance(first, (torch.Tensor, np.ndarray)):
+        return concatenate(parts, padding_index=padding_index)
+    return _map_parts(partial(join_rows, padding_index=padding_index), parts) or first
+
+
+def move_to_host(tree: Any) -> Any:
+    """Return the same tree with its tensors in the host's memory."""
+    return tree_map(lambda leaf: leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+def _map_parts(function: Callable[[list[Any]], Any], trees: list[Any]) -> Any:
+    """Apply a function to the parts that trees have in the same place; None where they are no dicts or tuples."""
+    first: Any = trees[0]
+    if isinstance(first, Mapping):
+        kind: Any = type(first)
+        return kind({key: function([tree[key] for tree in trees]) for key in first})
+    if isinstance(first, tuple):
+        columns = (function(list(column)) for column in zip(*trees, strict=True))
+        return type(first)(*columns) if _is_named_tuple(first) else type(first)(columns)
+    return None
+
+
 def has_length(dataset: Any) -> bool:
     """Return whether `len(dataset)` is a number.
+
+    Args:
+        dataset: Any object.
+
+    Returns:
+        True if it has a length.
 
     >>> has_length([1, 2]), has_length(iter([1, 2]))
     (True, False)

@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from . import accelerator
+
 
 @dataclass(frozen=True)
 class World:
@@ -42,14 +44,22 @@ class World:
 
     def device(self, *, use_cpu: bool = False) -> torch.device:
         """Return the device of this process: each process has one."""
-        if use_cpu:
-            return torch.device("cpu")
-        if torch.cuda.is_available():
-            # A launcher may make one device visible to each process: it is number 0 in all of them.
-            return torch.device("cuda", self.local_rank % torch.cuda.device_count())
-        if torch.backends.mps.is_available():
-            return torch.device("mps")
-        return torch.device("cpu")
+        return accelerator.CPU if use_cpu else accelerator.choose_device(self.local_rank)
+
+
+def is_main_process(local_rank: int) -> bool:
+    """Return whether the process with this `local_rank` is the first of its machine; -1 is a process without others.
+
+    Args:
+        local_rank: The number of the process on its machine.
+
+    Returns:
+        True for the first one.
+
+    >>> is_main_process(-1), is_main_process(0), is_main_process(1)
+    (True, True, False)
+    """
+    return local_rank in (-1, 0)
 
 
 class Barrier(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.utils.data import Dataset, get_worker_info
@@ -14,6 +14,7 @@ from .row_random import BatchRequest, ReadIsolation, Seeder
 from .samplers.base import announce_epoch
 from .streams.shards import Collate, unwrap_stream
 from .worker_errors import WorkerFailure, raise_collate_error, raise_read_error
+from .worker_streams import Start, StreamReporter, start_streams
 
 
 def return_unchanged(batch: Any) -> Any:
@@ -24,15 +25,22 @@ def return_unchanged(batch: Any) -> Any:
 class BatchReader(Dataset[Any]):
     """Read whole batches of a data set with numbered rows: `reader[[3, 1, 2]]`."""
 
-    def __init__(self, rows: Any, collate: Collate, source: str, isolation: ReadIsolation | None = None) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        collate: Collate,
+        source: str,
+        isolation: ReadIsolation | None = None,
+        reporter: StreamReporter | None = None,
+    ) -> None:
         self.rows, self.collate, self.source = rows, collate, source
-        self.isolation = isolation
+        self.isolation, self.reporter = isolation, reporter
         self._epoch: int | None = None
 
     def __getitem__(self, wanted: list[int] | BatchRequest) -> Any:
         try:
             if not isinstance(wanted, BatchRequest):
-                return self._read(wanted)
+                return self._read(wanted) if self.reporter is None else self.reporter.read(lambda: self._read(wanted))
             return self._read_in_process(wanted) if get_worker_info() is None else self._read_in_worker(wanted)
         except Exception as error:
             if get_worker_info() is None:
@@ -76,8 +84,11 @@ class BatchReader(Dataset[Any]):
             raise_collate_error(error, self.collate, found, rows, self.rows)
 
 
-def set_up_worker(worker_id: int, then: Callable[[int], None] | None) -> None:
-    """Make `get_worker_info().dataset` the user's data set instead of the reader around it; then seed."""
+def set_up_worker(worker_id: int, then: Callable[[int], None] | None, starts: Sequence[Start] | None) -> None:
+    """Make `get_worker_info().dataset` the user's data set instead of the reader around it; then seed.
+
+    `starts`: where the random streams of each worker start, if not by a seed of torch's.
+    """
     info = get_worker_info()
     if info is not None:
         rows = unwrap_stream(info.dataset.rows)  # type: ignore[attr-defined]
@@ -85,3 +96,5 @@ def set_up_worker(worker_id: int, then: Callable[[int], None] | None) -> None:
         object.__setattr__(info, "dataset", rows)  # torch forbids plain assignment
     if then is not None:
         then(worker_id)
+    if starts is not None:
+        start_streams(worker_id, starts)

@@ -181,6 +181,13 @@ def _read_first_row_names(dataset: Any) -> list[str]:
 class RemoveColumnsCollator:
     """Remove from every row what the model does not take, then collate.
 
+    Args:
+        data_collator: The collator that receives the remaining columns.
+        signature_columns: The columns to keep.
+        logger: Where the removed columns are reported; by default, as a notice.
+        model_name: The name of the model in that report.
+        description: The name of the data set in that report.
+
     >>> RemoveColumnsCollator(list, ["x"])([{"x": 1, "comment": "..."}])
     [{'x': 1}]
     """
@@ -205,7 +212,14 @@ class RemoveColumnsCollator:
         return self.data_collator(self.prepare_rows(features))
 
     def prepare_rows(self, features: list[Any]) -> list[Any]:
-        """Return the rows as the inner collator receives them."""
+        """Return the rows as the inner collator receives them.
+
+        Args:
+            features: The rows.
+
+        Returns:
+            The rows without other columns; what is not a mapping is left as it is.
+        """
         has_only = self._kept.issuperset  # most rows have nothing to remove, and cost no call
         return [
             row if not isinstance(row, (dict, Mapping)) or has_only(row) else self._filter_row(row) for row in features

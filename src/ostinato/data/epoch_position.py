@@ -27,6 +27,7 @@ from .skip_progress import ShowProgress, SkipProgress
 from .step_schedule import AnyStepSchedule, StepSchedule
 from .streams.reader import StreamStart
 from .streams.shards import StreamPosition, can_resume, has_shuffle_buffer, keep_if_plain, unwrap_stream
+from .worker_streams import Start, WorkerStreams
 
 __all__ = [
     "EpochStart",
@@ -170,7 +171,7 @@ def start_at(
     batching = find_batching(loader)
     loader.epoch_start = begin
     batches = RemainingBatches(loader.batch_sampler, begin.batch) if batching is None else batching.build_rest(begin)
-    return _build_rest(loader, batches, begin.epoch, replay)
+    return _build_rest(loader, batches, begin, replay)
 
 
 def skip_batches(loader: Any, count: int, show: ShowProgress | None = None) -> Iterable[Any]:
@@ -181,7 +182,7 @@ def skip_batches(loader: Any, count: int, show: ShowProgress | None = None) -> I
     return start_at(loader, EpochStart(getattr(loader, "epoch", 0), row, count), show=show)
 
 
-def _build_rest(loader: Loader, batches: Any, epoch: int, replay: Replay | None) -> Loader:
+def _build_rest(loader: Loader, batches: Any, begin: EpochStart, replay: Replay | None) -> Loader:
     rest = Loader(
         loader.dataset,
         training=loader.training,
@@ -196,8 +197,9 @@ def _build_rest(loader: Loader, batches: Any, epoch: int, replay: Replay | None)
         worker_init_fn=loader.worker_init_fn,
         generator=loader.generator,
     )
-    rest.set_epoch(epoch)
+    rest.set_epoch(begin.epoch)
     rest.replay = replay
+    rest.resumed_streams = build_worker_streams(loader, begin.worker_starts, begin.batch)
     rest.row_streams = loader.row_streams
     return rest
 
@@ -212,6 +214,32 @@ def _drop_batches(loader: Any, count: int, replay: Replay | None, show: ShowProg
     if replay is not None:
         replay.end()
     yield from batches
+
+
+# Workers -------------------------------------------------------------------------------------------------------------
+
+
+def build_worker_streams(loader: Loader, starts: list[Start] | None, batch: int = 0) -> WorkerStreams | None:
+    """Return the random streams with which as many workers as before start at a batch, if they share torch's."""
+    if not starts or not loader.shares_streams or len(starts) != loader.num_workers:
+        return None
+    return WorkerStreams(list(starts), batch % len(starts))
+
+
+def find_worker_starts(reader: Any, *, is_inside_epoch: bool) -> list[Start]:
+    """Return the random streams with which workers read their next batches; inside an epoch one is read ahead."""
+    streams = reader.worker_streams if isinstance(reader, Loader) else None
+    if streams is None:
+        return []
+    if is_inside_epoch:
+        return streams.list_before_newest()
+    return streams.starts if reader.persistent_workers else []  # others get a new seed
+
+
+def continue_workers(loader: Any, starts: list[Start] | None) -> None:
+    """Let workers that persist go on as those that were started in an earlier process, or for the rest of an epoch."""
+    if isinstance(loader, Loader) and loader.persistent_workers:
+        loader.continues_workers, loader.resumed_streams = True, build_worker_streams(loader, starts)
 
 
 # Streams -------------------------------------------------------------------------------------------------------------

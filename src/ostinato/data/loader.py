@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, SequentialSampler
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from ..arguments.settings import LoaderSettings
+from ..core import accelerator
 from ..core.errors import ConfigError, DataError
 from ..core.notices import note_once
-from ..core.random import RandomState, set_seed
+from ..core.random import RandomState
 from . import dataset_errors
 from .batch_reader import BatchReader, return_unchanged, set_up_worker
 from .batching.token_budget import TokenBudgetBatchSampler
@@ -32,6 +34,7 @@ from .streams.shards import Collate, CountingCollator, PlainStream, RankStream, 
 from .streams.stream_buckets import StreamWindows
 from .user_loaders import RoundRobinBatchSampler, is_sharded
 from .worker_errors import raise_collate_error, raise_read_error, unpack_batches
+from .worker_streams import StreamReporter, WorkerSeeder, WorkerStreams
 
 Batch = TypeVar("Batch")
 
@@ -146,13 +149,17 @@ class Loader(DataLoader[Any]):
         self.epoch = 0
         self.origin: Any = None  # of a loader that is kept (`kept_loaders.LoaderOrigin`)
         self._options = options
-        self._torch_loader: DataLoader[Any] | None = None  # reads in workers, or for pinned memory
+        self._torch_loader: DataLoader[Any] | None = None  # reads in workers
         self._has_yielded = False
         # The random streams before the newest batch was read: rows and collators may have drawn from them.
         self.before_read: RandomState | None = None
         self.replay: Replay | None = None
         self.epoch_start: Any = None  # of a pass that begins inside an epoch (`batch_plan.EpochStart`)
         self._isolation: ReadIsolation | None = None
+        self.worker_streams: WorkerStreams | None = None  # of workers that share torch's streams
+        self.resumed_streams: WorkerStreams | None = None  # those with which the first pass starts
+        # Workers that persist were started in an earlier process: torch draws no seed for them.
+        self.continues_workers = False
         self.stream_start: StreamStart | None = None  # for one pass: the position at which the stream starts
         self.first_batch = 0  # for one pass: the number of its first batch
         self.show_skipping: ShowProgress | None = None  # shows the progress of reading dropped rows
@@ -166,6 +173,8 @@ class Loader(DataLoader[Any]):
         if self.training:
             self.set_epoch(self.epoch)
         batches = self._iterate_batches()
+        if self.pin_memory and self.reads_in_process and torch.accelerator.is_available():
+            batches = map(pin_memory, batches)
         first = next(batches, _END)
         if first is not _END:
             self._has_yielded = True
@@ -192,6 +201,20 @@ class Loader(DataLoader[Any]):
         return self._real_rows[batch_number - self._numbered_from] if isinstance(self.dataset, RankStream) else None
 
     @property
+    def total_batch_size(self) -> int | None:
+        """The rows of a batch of all processes, under accelerate's name. None: batches differ."""
+        shared = self.dataset if isinstance(self.dataset, RankStream) else self.batch_sampler
+        if isinstance(shared, (RankStream, ShardedBatchSampler)):
+            return shared.batch_size * shared.world_size
+        return self.batch_size
+
+    @property
+    def total_dataset_length(self) -> int:
+        """The number of rows of all processes, under accelerate's name."""
+        rows: Any = self.dataset
+        return len(rows)
+
+    @property
     def batches_in(self) -> Callable[[int], int] | None:
         """The number of batches of an epoch as a function of the epoch, where it varies; None otherwise."""
         return self.batch_sampler.batches_in if isinstance(self.batch_sampler, TokenBudgetBatchSampler) else None
@@ -208,8 +231,10 @@ class Loader(DataLoader[Any]):
             return self._read_in_process()
         isolation = self._isolation
         if isolation is None:
+            reporter = StreamReporter() if self.shares_streams else None
             return self._read_with_torch(
-                lambda: BatchReader(self.dataset, self.collate_fn, self.source), sampler=self.batch_sampler
+                lambda: BatchReader(self.dataset, self.collate_fn, self.source, reporter=reporter),
+                sampler=self.batch_sampler,
             )
         return self._read_with_torch(
             lambda: BatchReader(self.dataset, self.collate_fn, self.source, isolation),
@@ -280,20 +305,39 @@ class Loader(DataLoader[Any]):
         return None if self._stream_reader is None or self.num_workers else self._stream_reader.position
 
     @property
+    def shares_streams(self) -> bool:
+        """Whether training rows with numbers are read with the global streams, in this process or in a worker."""
+        return self.training and self._isolation is None and not is_iterable(self.dataset)
+
+    @property
     def reads_in_process(self) -> bool:
-        """Whether batches are read in this process, and not in workers or for pinned memory."""
-        return self.num_workers == 0 and not self.pin_memory
+        """Whether batches are read in this process, and not in workers."""
+        return self.num_workers == 0
 
     def _read_with_torch(self, reader: Callable[[], Any], **order: Any) -> Iterator[Any]:
-        """Read in workers, or for pinned memory: with torch's loader over a reader that knows which rows it reads."""
+        """Read in workers: with torch's loader over a reader that knows which rows it reads."""
         if self._torch_loader is None:  # kept, for persistent workers
             batching = ("batch_size", "sampler", "batch_sampler", "drop_last", "collate_fn", "shuffle")
             options = {name: value for name, value in self._options.items() if name not in batching}
-            options["worker_init_fn"] = partial(set_up_worker, then=options.get("worker_init_fn"))
+            starts = None if self.resumed_streams is None else self.resumed_streams.list_for_torch()
+            options["worker_init_fn"] = partial(set_up_worker, then=options.get("worker_init_fn"), starts=starts)
+            if self.continues_workers:
+                options["generator"] = torch.Generator()
             self._torch_loader = DataLoader(reader(), batch_size=None, collate_fn=return_unchanged, **order, **options)
             # From here, since the collector of cycles would take torch's queues apart before it ends the workers.
             weakref.finalize(self, _stop_workers, self._torch_loader, os.getpid())
-        return unpack_batches(self._torch_loader)
+        return unpack_batches(self._follow_streams(iter(self._torch_loader)))
+
+    def _follow_streams(self, batches: Any) -> Iterator[Any]:
+        """Note the streams of workers that share those of torch."""
+        if not self.shares_streams or not isinstance(self.worker_init_fn, WorkerSeeder):
+            return batches
+        resumed, self.resumed_streams = self.resumed_streams, None
+        if resumed is not None:
+            self.worker_streams = resumed
+        elif self.worker_streams is None or not self.persistent_workers:
+            self.worker_streams = WorkerStreams([*self.worker_init_fn.list_seeds(batches._base_seed)])
+        return self.worker_streams.unpack(batches)
 
     def _draw_worker_seed(self) -> None:
         """Draw a seed for workers as every pass of torch's loaders does, even without workers."""
@@ -416,15 +460,6 @@ def prefetch_batches(batches: Iterable[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-def seed_worker(worker_id: int, num_workers: int, rank: int) -> None:
-    """Seed Python, numpy and torch in a loader's worker, differently in every process and worker.
-
-    >>> worker_init_fn = partial(seed_worker, num_workers=2, rank=0)
-    """
-    # torch has given this worker a seed of its own; the streams must differ between processes.
-    set_seed(torch.initial_seed() % 2**32 + num_workers * rank)
-
-
 # Streams -------------------------------------------------------------------------------------------------------------
 
 
@@ -459,8 +494,8 @@ def _build_worker_options(settings: LoaderSettings, *, training: bool, iterable:
     _check_workers(settings)
     options: dict[str, Any] = {
         "num_workers": settings.num_workers,
-        # Pinned memory speeds up copies to a GPU; without one torch warns about it.
-        "pin_memory": settings.pin_memory and torch.cuda.is_available(),
+        # Pinned memory speeds up copies to a device; without one torch warns about it.
+        "pin_memory": settings.pin_memory and accelerator.can_pin_memory(),
         "persistent_workers": settings.persistent_workers,
         "prefetch_factor": settings.prefetch_factor,
         "multiprocessing_context": settings.multiprocessing_context,
@@ -469,7 +504,7 @@ def _build_worker_options(settings: LoaderSettings, *, training: bool, iterable:
         options["in_order"] = False
     # A stream in one process keeps torch's own seeding, as under transformers; several processes must differ.
     if training and (not iterable or settings.world_size > 1):
-        options["worker_init_fn"] = partial(seed_worker, num_workers=settings.num_workers, rank=settings.rank)
+        options["worker_init_fn"] = WorkerSeeder(settings.num_workers, settings.rank)
     return options
 
 

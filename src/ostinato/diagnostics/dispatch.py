@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ..arguments.settings import BatchSettings, SaveSettings
+from ..core import accelerator
 from ..core.notices import note_once
+from ..core.out_of_memory import is_out_of_memory
 from ..core.protocols import Batch
 from ..core.tree import has_no_rows
 from ..data import columns
@@ -18,14 +21,17 @@ from ..data.dataset_errors import find_batch_fault
 from ..data.empty_batches import describe_empty_batch
 from ..data.epoch_position import find_batch_rows
 from ..data.mixture import Mixture
+from ..data.sizes import is_iterable
 from ..engine.run import Run
+from ..engine.updates import Update
 from ..evaluation import request
 from ..evaluation.metric_run import CurrentBatch
 from .column_errors import find_left_out_columns
 from .context import FailureContext
-from .exception_notes import MemorySettings, note_checkpoint
+from .exception_notes import MemorySettings, has_memory_note, note_checkpoint
 from .failures import explain_failure
 from .hosts import BatchHost
+from .late_errors import MAX_QUEUED, Suspect, explain_late_failure
 from .metric_errors import explain_evaluation, report_labels
 from .model_heads import find_certain_mistake
 
@@ -85,21 +91,33 @@ def find_dropped_columns(loader: Any, taken: list[str], *, removes: bool) -> lis
 
 def explain_training_failure(trainer: BatchHost, error: Exception, run: Run) -> Exception:
     """Return what to raise when training has failed: a named error, or the user's exception with notes."""
-    state, update, reason = trainer.state, run.updates.current, error
-    reports_late = "device-side assert" in str(error)
-    if update is not None and run.micro_batch is not None and (run.is_computing or reports_late):
-        where, number = (
-            f"at step {state.global_step + 1} of {state.max_steps}",
-            update.find_batch_number(run.micro_batch.index),
-        )
-        failed = build_context(
-            trainer, run.micro_batch.batch, run.updates.loader, "training set", update.epoch, number
-        )
-        reason = explain_failure(error, failed, where, describe_training_memory(trainer))
+    update, reason = run.updates.current, error
+    if update is not None and run.step.micro_batch is not None:
+        given = list_given_batches(trainer, run, update, run.step.micro_batch.index)
+        if accelerator.has_failed(error):
+            reason = explain_late_failure(error, given, trainer.compute_loss)
+        elif run.step.is_computing or (is_out_of_memory(error) and not has_memory_note(error)):
+            failed = given[-1]
+            reason = explain_failure(error, failed.context, failed.where, describe_training_memory(trainer))
     checkpoint = find_newest_checkpoint(trainer)
     if checkpoint is not None:
         note_checkpoint(reason, checkpoint)
     return reason
+
+
+def list_given_batches(trainer: BatchHost, run: Run, update: Update, last: int) -> list[Suspect]:
+    """Return the batches that the device was given in this step, up to micro-batch `last`, and in the one before."""
+    is_applied = trainer.state.epoch == update.epoch_progress  # the step is counted, and its error comes late
+    step, steps = trainer.state.global_step + (0 if is_applied else 1), trainer.state.max_steps
+    previous: Update | None = getattr(run.updates, "previous", None)
+    given = [(previous, step - 1, len(previous.batches))] if previous is not None else []
+    suspects = []
+    for one, number, count in [*given, (update, step, last + 1)]:
+        for index in range(count):
+            at, batch = one.find_batch_number(index), one.batches[index]
+            context = build_context(trainer, batch, run.updates.loader, "training set", one.epoch, at)
+            suspects.append(Suspect(context, f"at step {number} of {steps}"))
+    return suspects
 
 
 def describe_training_memory(trainer: BatchHost) -> MemorySettings:
@@ -112,7 +130,11 @@ def describe_training_memory(trainer: BatchHost) -> MemorySettings:
 
 def find_newest_checkpoint(trainer: BatchHost) -> str | None:
     """Return the name of the newest checkpoint of this run that can be resumed from."""
-    own = trainer._run_home.list_checkpoints(trainer._home) if not SaveSettings.of(trainer.args).only_model else []
+    own = (
+        trainer._run_directory.list_checkpoints(trainer._output_path)
+        if not SaveSettings.of(trainer.args).only_model
+        else []
+    )
     return own[-1].name if own else None
 
 
@@ -120,6 +142,9 @@ def explain_evaluation_failure(
     trainer: BatchHost, error: Exception, current_batch: CurrentBatch, loader: Any, data: str
 ) -> Exception:
     """Return what to raise when an evaluation or a prediction has failed."""
+    if accelerator.has_failed(error):
+        suspects = read_evaluated_batches(trainer, current_batch, loader, data)
+        return explain_late_failure(error, suspects, trainer.compute_loss)
     return explain_evaluation(
         error,
         build_context(trainer, current_batch.batch, loader, data, 0, current_batch.number),
@@ -129,6 +154,18 @@ def explain_evaluation_failure(
         number=current_batch.number,
         memory=MemorySettings(BatchSettings.of(trainer.args).eval_batch_size, None),
     )
+
+
+def read_evaluated_batches(
+    trainer: BatchHost, current_batch: CurrentBatch, loader: Any, data: str
+) -> Iterator[Suspect]:
+    """Yield the last batches that the device was given. They are read again: only the current one is kept."""
+    last, first = current_batch.number, max(0, current_batch.number + 1 - MAX_QUEUED)
+    batches = islice(data_loader.copy_without_workers(loader), first, last + 1)
+    if is_iterable(getattr(loader, "dataset", None)):  # a stream may not begin anew
+        batches, first = [current_batch.batch], last
+    for number, batch in enumerate(batches, first):
+        yield Suspect(build_context(trainer, batch, loader, data, 0, number), f"in batch {number + 1}")
 
 
 def report_missing_labels(trainer: BatchHost, loader: Any, data: str, batch: Batch) -> None:

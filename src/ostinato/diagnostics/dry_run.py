@@ -23,6 +23,7 @@ from ..arguments.settings import DryRunSettings, SaveSettings
 from ..checkpoint.atomic import atomic_directory, discard
 from ..checkpoint.run_directory import RunDirectory
 from ..checkpoint.state_objects import build_object, describe_object
+from ..core import accelerator
 from ..core.errors import CheckpointError
 from ..core.notices import note
 from ..core.state_guard import can_restore
@@ -35,6 +36,7 @@ from ..optim.schedule_free import use_averaged_weights
 from . import dispatch, eval_dry_run
 from .failures import explain_failure
 from .hosts import DryRunHost
+from .late_errors import Suspect, explain_late_failure, prefer_explanation
 
 DIRECTORY = ".rehearsal"  # inside the run's directory, so that its disk and permissions are tried
 EVALUATION_BATCHES = 2
@@ -65,23 +67,23 @@ class Rehearsal:
 def rehearse_new_run(trainer: DryRunHost) -> Rehearsal:
     """Open a run as `train` would, rehearse it, and restore everything."""
     settings = DryRunSettings.of(trainer.args)
-    home = Path(trainer._get_output_dir(None))
-    was_there = home.is_dir()
-    with preserve_trainer(trainer), ExitStack() as while_open:
-        trainer.is_in_train, trainer._run_home = True, RunDirectory()
+    output_path = Path(trainer._get_output_dir(None))
+    was_there = output_path.is_dir()
+    with prefer_explanation(), preserve_trainer(trainer), ExitStack() as while_open:
+        trainer.is_in_train, trainer._run_directory = True, RunDirectory()
         trainer._train_batch_size = settings.train_batch_size
         while_open.enter_context(saver.lock_run_directory(trainer, None))
-        trainer._run_home.begin(home, None, writes=False)
+        trainer._run_directory.begin(output_path, None, writes=False)
         run = setup.open_run(trainer, None, None, None, while_open, partial(dispatch.check_first_batch, trainer))
         result = _try_all(trainer, run)
-    if not was_there and settings.writes_here and home.is_dir() and not any(home.iterdir()):
-        home.rmdir()
+    if not was_there and settings.writes_here and output_path.is_dir() and not any(output_path.iterdir()):
+        output_path.rmdir()
     return result
 
 
 def rehearse_run(trainer: DryRunHost, run: Run) -> Rehearsal:
     """Rehearse a run that is open and has taken no step."""
-    with preserve_trainer(trainer, run.updates.loader):
+    with prefer_explanation(), preserve_trainer(trainer, run.updates.loader):
         return _try_all(trainer, run)
 
 
@@ -121,10 +123,11 @@ def _try_training(trainer: DryRunHost, run: Run, left_out: list[str]) -> bool:
         return False
     trainer._run = None  # a run counts its batches
     try:
-        for part in flatten_micro_batches([batch]) if run.updates.cuts else [batch]:
+        parts = flatten_micro_batches([batch]) if run.updates.cuts else [batch]
+        for part in parts[:1] if trainer.strategy.is_sharded else parts:  # all processes need the same number
             _try_micro_batch(trainer, loader, part)
     except Exception:
-        run.is_computing = True  # as in the loop: it was a training batch that failed
+        run.step.is_computing = True  # as in the loop: it was a training batch that failed
         raise
     finally:
         trainer._run = run
@@ -137,9 +140,14 @@ def _try_micro_batch(trainer: DryRunHost, loader: Any, batch: Any) -> None:
     try:
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=True):
             trainer.training_step(trainer.model_wrapped, batch, num_items)
+        trainer.model_wrapped = trainer.strategy.finish_backward(trainer.model_wrapped)
+        accelerator.wait_for(trainer.strategy.device)
     except Exception as error:
         context = dispatch.build_context(trainer, batch, loader, "training set", 0, 0)
-        reason = explain_failure(error, context, "in the rehearsal", dispatch.describe_training_memory(trainer))
+        if accelerator.has_failed(error):
+            reason = explain_late_failure(error, [Suspect(context, "in the rehearsal")], trainer.compute_loss)
+        else:
+            reason = explain_failure(error, context, "in the rehearsal", dispatch.describe_training_memory(trainer))
         if reason is error:
             raise
         raise reason from reason.__cause__
@@ -244,7 +252,9 @@ def _build_changed_weights_error(model: nn.Module, changed: list[str]) -> Checkp
 @contextmanager
 def preserve_trainer(trainer: DryRunHost, *stateful: Any) -> Iterator[None]:
     """Restore trainer, model, optimizer, schedule, random streams and `stateful` objects on exit."""
-    model, handler, objective = trainer.model, trainer.callback_handler, trainer.objective
+    model, handler, objective = trainer.model, trainer.callback_handler, trainer.loss_objective
+    if trainer.strategy.is_sharded:
+        trainer._wrap_model(model)  # its parameters are other objects afterwards
     attributes = [(thing, dict(vars(thing))) for thing in (trainer, handler, objective)]
     parameters = [(one, one.detach().clone(), one.grad) for one in model.parameters()]
     checkpointing = getattr(model, "is_gradient_checkpointing", None)

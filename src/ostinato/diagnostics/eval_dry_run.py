@@ -59,12 +59,12 @@ def check_first_evaluation(trainer: DryRunHost, ignore_keys: list[str] | None) -
         return
     if find_best_metric(trainer) is not None and any(is_empty(unwrap_eval_set(part)) for part in sets.values()):
         raise build_empty_set_error("evaluation set")
-    shifts = trainer._loss_shifts_labels, trainer.objective.smoother_shifts
+    shifts = trainer._loss_shifts_labels, trainer.loss_objective.smoother_shifts
     try:
         with preserve_state(trainer.model, *list_stateful_objects(trainer, list(sets.values()))):
             check_metrics(build_metric_check(trainer, sets, ignore_keys))
     finally:
-        trainer._loss_shifts_labels, trainer.objective.smoother_shifts = shifts
+        trainer._loss_shifts_labels, trainer.loss_objective.smoother_shifts = shifts
 
 
 def list_eval_sets(eval_dataset: Any) -> dict[str | None, Any]:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ..core.errors import add_note
+from ..core.out_of_memory import is_out_of_memory
 from ..core.tree import first_dimension
 from .context import FailureContext, describe_tree
+
+_OUT_OF_MEMORY = "ostinato: out of memory: "
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,16 @@ def note_batch(error: BaseException, context: FailureContext, where: str, memory
     rows = first_dimension(context.batch)
     which = f", {context.describe_rows(range(rows))}" if rows and context.rows() else f" of the {context.data}"
     add_note(error, f"ostinato: {where}{which}: {describe_tree(context.columns)}")
-    if _is_out_of_memory(error):
-        add_note(error, f"ostinato: out of memory: {memory.advice}")
+    if is_out_of_memory(error):
+        add_note(error, f"{_OUT_OF_MEMORY}{memory.advice}")
     for pattern, hint in _HINTS:
         if re.search(pattern, str(error)):
             add_note(error, f"ostinato: {hint}")
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+def has_memory_note(error: BaseException) -> bool:
+    """Return whether a note tells already where memory was lacking: an evaluation adds its own."""
+    return any(note.startswith(_OUT_OF_MEMORY) for note in getattr(error, "__notes__", ()))
 
 
 _HINTS = [

@@ -75,7 +75,7 @@ def preserve_everything(trainer: ExplainHost, dataset: Any = None) -> Iterator[N
     ]
     evaluated = sets.values() if isinstance(sets, dict) else [sets]
     data = [unwrap_eval_set(dataset), trainer.train_dataset, *map(unwrap_eval_set, evaluated)]
-    with silence_notices(), preserve_state(trainer.model, *functions, *orders, trainer.objective, trainer, *data):
+    with silence_notices(), preserve_state(trainer.model, *functions, *orders, trainer.loss_objective, trainer, *data):
         yield
 
 

@@ -139,7 +139,8 @@ def fingerprint(value: Any) -> str:
     False
     """
     if isinstance(value, Tensor):
-        plain = value.detach().cpu().resolve_conj().resolve_neg()
+        to_local = getattr(value, "to_local", None)  # of a tensor that is divided among processes
+        plain = (value if to_local is None else to_local()).detach().cpu().resolve_conj().resolve_neg()
         plain = plain.to_dense() if plain.layout != torch.strided else plain
         flat = plain.contiguous().as_strided((plain.numel(),), (1,))  # a tensor of one element may have any stride
         content: Any = flat.view(torch.uint8).numpy() if plain.numel() else b""

@@ -26,12 +26,20 @@ class BatchHost(MetricRequestHost, Protocol):
     preprocess_logits_for_metrics: Any
     _signature_columns: list[str] | None
     _train_batch_size: int
-    _run_home: Any
+    _run_directory: Any
 
     @property
-    def _home(self) -> Path: ...
+    def _output_path(self) -> Path: ...
 
     def _is_overridden(self, method: str) -> bool: ...
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: Batch,
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> Any: ...
 
 
 class ExplainHost(BatchHost, MetricsHost, LossHost, Protocol):

@@ -14,22 +14,25 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from ..arguments.settings import LoaderSettings, RunPlanSettings, SaveSettings, ScheduleSettings
+from ..arguments.shard_settings import ShardSettings
 from ..callbacks.early_stopping import EarlyStoppingCallback
 from ..checkpoint import space
 from ..core.choices import IntervalStrategy, SaveStrategy, SchedulerType
 from ..core.state import TrainerState
 from ..core.tree import has_length
+from ..core.world import World
 from ..data.batching.split_by_length import PaddingMeter, splits_steps
 from ..data.epoch_position import build_first_schedule, samples_at
 from ..data.eval_set import EvalSet, unwrap_eval_set
 from ..data.mixture import convert_to_mixture
-from ..engine import loader_plan
+from ..engine import guarded_step, loader_plan
 from ..engine.run import Plan
 from ..evaluation import request
 from ..optim import schedulers
 from . import eval_dry_run, explain_batch, metric_preview
 from .exception_notes import get_callable_name
 from .hosts import PlanHost
+from .memory_plan import Layout, MemoryPlan, measure_layout
 from .run_plan import (
     BatchPlan,
     Checkpoints,
@@ -70,6 +73,7 @@ def build_run_plan(trainer: PlanHost) -> RunPlan:
             checkpoints=checkpoints,
             logs=_plan_logs(trainer, plan, intervals),
             duration=_estimate_duration(trainer, plan, evaluations, checkpoints),
+            memory=_plan_memory(trainer),
             callbacks=_list_callbacks(trainer),
             arguments=dict(settings.arguments),
             remarks=_find_remarks(trainer, plan, intervals, checkpoints),
@@ -140,9 +144,9 @@ def _measure_padding(trainer: PlanHost, plan: Plan, loader: Any) -> PaddingMeter
     if LoaderSettings.of(trainer.args).packs:
         return meter
     try:
-        dataset, courses = convert_to_mixture(trainer.train_dataset), build_first_schedule(loader, plan.accumulation)
+        dataset, schedules = convert_to_mixture(trainer.train_dataset), build_first_schedule(loader, plan.accumulation)
         for step in range(1, min(plan.max_steps, max(_MAX_ROWS_READ // plan.accumulation // size, 1)) + 1):
-            numbers = samples_at(loader, courses, step, plan.max_steps)[:_MAX_ROWS_READ]
+            numbers = samples_at(loader, schedules, step, plan.max_steps)[:_MAX_ROWS_READ]
             for start in range(0, len(numbers), size):
                 meter.add([dataset[number] for number in numbers[start : start + size]])
     except Exception:  # the order is unknown, or rows cannot be read
@@ -201,6 +205,50 @@ def _plan_computing(trainer: PlanHost) -> Computing:
         gradient_checkpointing=settings.gradient_checkpointing,
         compiled=settings.compile_backend,
     )
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def build_memory_plan(trainer: PlanHost, *, per_host: int, hosts: int = 1, shard: Layout | None = None) -> MemoryPlan:
+    """Return the memory that each process of a run would need.
+
+    Args:
+        trainer: It need not run in so many processes.
+        per_host: The processes on each host.
+        hosts: How many there are.
+        shard: One way to divide the model; None for all, "hybrid" if there are several hosts.
+    """
+    parts: dict[Layout, int] = {"none": 1, "full": per_host * hosts, "hybrid": per_host}
+    if shard is not None:
+        parts = {shard: parts[shard]}
+    elif hosts == 1:
+        del parts["hybrid"]  # the same as "full"
+    return _measure_memory(trainer, per_host * hosts, hosts, parts)
+
+
+def _plan_memory(trainer: PlanHost) -> MemoryPlan | None:
+    """Return the memory of the processes of this run; None if there is one, or if layers are divided by their plan."""
+    world, shards = World.from_environment(), ShardSettings.of(trainer.args)
+    if world.size == 1 or (shards is not None and shards.tensor_size > 1):
+        return None
+    hosts = max(world.size // world.local_size, 1)
+    if shards is None:
+        return _measure_memory(trainer, world.size, hosts, {"none": 1})
+    parts = shards.shard_size or (world.local_size if shards.hybrid else world.size)
+    return _measure_memory(trainer, world.size, hosts, {"full" if parts == world.size else "hybrid": parts})
+
+
+def _measure_memory(trainer: PlanHost, processes: int, hosts: int, parts: dict[Layout, int]) -> MemoryPlan:
+    if trainer.optimizer is not None:
+        kind, options = type(trainer.optimizer), next(iter(getattr(trainer.optimizer, "param_groups", ())), {})
+    else:
+        kind, options = _choose_optimizer(trainer)
+    layouts = tuple(
+        measure_layout(trainer.model, kind, options, shard=name, processes=processes, parts=count)
+        for name, count in parts.items()
+    )
+    return MemoryPlan(trainer._model_name, processes, hosts, kind.__name__, layouts)
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------
@@ -266,7 +314,23 @@ def _find_remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkp
         )
     if not any(one.requires_grad for one in trainer.model.parameters()):
         found.append("no parameter is trained: none has requires_grad=True")
+    if (reason := _find_reason_to_wait(trainer)) is not None:
+        found.append(
+            f"the device is idle at every step until the host has read whether the step is finite, as {reason}; "
+            "torch's fused optimizers look themselves (optim='adamw_torch_fused')"
+        )
     return tuple(found)
+
+
+def _find_reason_to_wait(trainer: PlanHost) -> str | None:
+    """Return why the host waits for the device at every step; None if it does not, or computes itself."""
+    if trainer.strategy.device.type == "cpu":
+        return None
+    if trainer.optimizer is not None:
+        schedule = None if schedulers.is_metric_schedule(trainer.lr_scheduler) else trainer.lr_scheduler
+        return guarded_step.find_reason_to_wait(trainer.optimizer, schedule)
+    kind, options = _choose_optimizer(trainer)
+    return guarded_step.find_reason_of_kind(kind, is_fused=bool(options.get("fused")))
 
 
 def _plan_evaluations(trainer: PlanHost, plan: Plan, intervals: TrainerState) -> Evaluations:
@@ -306,7 +370,7 @@ def _count_eval_batches(trainer: PlanHost, evaluated: Any) -> int | None:
 def _list_metrics(trainer: PlanHost) -> tuple[str, ...]:
     """Return the names of the metrics of all evaluation sets."""
     sets = eval_dry_run.list_eval_sets(trainer.eval_dataset).values()
-    specs = [request.get_requested_metrics(trainer, one if isinstance(one, EvalSet) else None) for one in sets]
+    specs = [request.find_requested_metrics(trainer, one if isinstance(one, EvalSet) else None) for one in sets]
     return tuple(dict.fromkeys(name for spec in specs for name in metric_preview.list_metrics_in_use(spec)))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..checkpoint.space import format_size as in_bytes
+from .memory_plan import MemoryPlan
 from .render import Page, Printable, Section, format_count, format_percent, format_small_percent, join_names
 
 
@@ -154,6 +155,7 @@ class RunPlan(Printable):
     checkpoints: Checkpoints
     logs: Logs
     duration: Duration
+    memory: MemoryPlan | None = None  # of each of several processes; None: one process, or tensor parallelism
     callbacks: tuple[str, ...] = ()  # callbacks of the user, which may stop the run early
     arguments: dict[str, Any] = field(default_factory=dict)  # those that determine the plan, with their present values
     remarks: tuple[str, ...] = ()  # settings that are probably not intended
@@ -172,6 +174,7 @@ def build_page(plan: RunPlan) -> Page:
         Section("batch", f"{format_count(plan.batch.rows, 'row')} per step", _build_rows(plan, _BATCH)),
         Section("learning", _describe_training(plan), _build_rows(plan, _LEARNING)),
         Section("computing", _describe_device(plan), _build_rows(plan, _COMPUTING)),
+        *([plan.memory.build_section()] if plan.memory is not None else ()),
         Section("evaluation", plan.evaluations.when, _build_rows(plan, _EVALUATION)),
         Section("saving", plan.checkpoints.when, _build_rows(plan, _SAVING)),
         Section("logging", plan.logs.when, _build_rows(plan, _LOGGING)),

@@ -84,11 +84,11 @@ def verify_resume(trainer: VerifyHost, steps: int) -> ResumeReport:
 
 def _agree_on_difference(trainer: VerifyHost, own: Difference | None) -> str | None:
     """Return the first difference that any process found; later ones follow from it."""
-    found = [(one, rank) for rank, one in enumerate(trainer.strategy.gather_objects(own)) if one is not None]
+    found = [(one, rank) for rank, one in enumerate(trainer.strategy.gather_from_all(own)) if one is not None]
     if not found:
         return None
     first, rank = min(found)
-    return first.text if trainer.strategy.size == 1 else f"in process {rank}, {first.text}"
+    return first.text if trainer.strategy.processes == 1 else f"in process {rank}, {first.text}"
 
 
 # ---- one of the two runs
@@ -99,7 +99,7 @@ def _train_once(trainer: VerifyHost, directory: Path, steps: int, checkpoint: Pa
     with _preserve_run(trainer), silence_notices():
         longest = max(_count_planned_steps(trainer), 2 * steps)
         trainer.args = build_verification_arguments(trainer.args, directory, steps, longest)
-        trainer._run_home = _TemporaryRunDirectory()
+        trainer._run_directory = _TemporaryRunDirectory()
         recorder = _StepRecorder(trainer, first=steps + 1)
         others = [one for one in trainer.callback_handler.callbacks if not isinstance(one, _REPORTERS)]
         trainer.callback_handler.callbacks = [recorder, *others, _SaveAndStop(recorder, save=steps, stop=2 * steps)]

@@ -16,14 +16,15 @@ from torch.optim.lr_scheduler import LambdaLR
 from ..arguments.settings import RunSettings
 from ..checkpoint.callback_tensors import collect_tensor_states, restore_tensor_states
 from ..checkpoint.layouts import open_checkpoint
+from ..core import accelerator
 from ..core.errors import add_note
 from ..core.notices import note
+from ..core.out_of_memory import SMALLER, is_out_of_memory
 from ..core.protocols import TrainHooks
 from ..core.random import RandomState
 from ..core.timing import TimeLedger
 from ..data.epoch_position import find_batching
 from ..optim import schedulers
-from ..strategies.device_cache import empty_cache
 from .loader_plan import has_own_batches
 from .plan import Plan
 from .resume_plan import Resumed
@@ -31,21 +32,6 @@ from .run import Origin, Run
 from .run_host import RunHost
 
 T = TypeVar("T")
-
-_SHARE = 0.9  # of the rows of a micro-batch, as in transformers
-# Words of torch for a lack of memory that it does not report as an `OutOfMemoryError`.
-_WORDS = ("CUDNN_STATUS_NOT_SUPPORTED", "can't allocate memory")
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether torch found no memory for a tensor.
-
-    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(ValueError())
-    (True, False)
-    """
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
 
 
 @dataclass
@@ -138,22 +124,23 @@ def train_with_smaller_batches(
         try:
             return train(batch_size=trainer._train_batch_size)
         except Exception as error:
-            if trainer._run is None or not trainer._run.is_computing or not is_out_of_memory(error):
+            run = trainer._run
+            if run is None or not (run.step.is_computing or run.step.is_ending) or not is_out_of_memory(error):
                 raise
-            smaller = int(trainer._train_batch_size * _SHARE)
-            if smaller == 0 or has_own_batches(trainer, trainer._run.updates.loader):
+            smaller = int(trainer._train_batch_size * SMALLER)
+            if smaller == 0 or has_own_batches(trainer, run.updates.loader):
                 why = "one row does not fit" if smaller == 0 else "they are not made by the trainer"
                 add_note(error, f"ostinato: auto_find_batch_size cannot make batches smaller: {why}")
                 raise
             reason = (
-                f"out of memory at step {trainer.state.global_step + 1} with micro-batches of "
+                f"out of memory at step {trainer.state.global_step + run.step.is_computing} with micro-batches of "
                 f"{trainer._train_batch_size} rows: going on with {smaller} (auto_find_batch_size)"
             )
         # Here the frames of the failed step are gone, and the memory of their tensors is free.
         gc.collect()
-        empty_cache(trainer.strategy.device)
+        accelerator.empty_cache(trainer.strategy.device)
         trainer._train_batch_size = smaller
-        trainer._restart = _find_restart(trainer, trainer._run, reason)
+        trainer._restart = _find_restart(trainer, run, reason)
         if trainer._restart is None:
             note(reason)
             streams.restore()

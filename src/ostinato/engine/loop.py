@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from ..callbacks.handler import emit
 from ..core.protocols import TrainHooks
+from . import guarded_step
 from .batch_size_search import RestartPoint
 from .run import Run
+from .step_weights import correct_weight
 from .updates import Update
-
-AGREE_EVERY = 10  # steps between two checks whether to stop: with several processes, each check takes time
 
 
 def train(trainer: TrainHooks, run: Run) -> None:
@@ -39,17 +39,18 @@ def train(trainer: TrainHooks, run: Run) -> None:
             update_weights(trainer, run, update)
             trainer.state.global_step += 1
             trainer.state.epoch = update.epoch_progress
-            emit(trainer, "on_step_end")
+            end_step(trainer, run)
             report(trainer, run, epoch)
             if trainer.control.should_epoch_stop or trainer.control.should_training_stop or run.stop.stopping:
                 break
         if run.stop.stopping:  # the epoch is not over: a resumed run continues inside it
-            return
+            break
         emit(trainer, "on_epoch_end")
         run.updates.position.close_epoch()
         report(trainer, run, epoch)
         if trainer.control.should_training_stop or run.stop.stopping:
             break
+    run.step.settle()
 
 
 def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
@@ -58,12 +59,12 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
     Return False if a callback requested a stop in between: the update is then discarded.
     """
     trainer.current_gradient_accumulation_steps = len(update.batches)
-    run.updates.current = update
-    for micro_batch in update.micro_batches():
-        run.micro_batch, run.is_computing = micro_batch, True
+    run.updates.begin(update)
+    for micro_batch, inputs in zip(update.micro_batches(), run.transfer.stay_ahead(update.batches), strict=True):
+        run.step.micro_batch, run.step.is_computing = micro_batch, True
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=micro_batch.is_last):
-            loss = trainer.training_step(trainer.model_wrapped, micro_batch.batch, update.num_items)
-        run.is_computing = False
+            loss = trainer.training_step(trainer.model_wrapped, inputs, update.num_items)
+        run.step.is_computing = False
         run.meters.loss.hold(loss)
         run.meters.flops.add(micro_batch.batch)
         if not micro_batch.is_last:
@@ -72,24 +73,37 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
                 run.meters.loss.held.clear()
                 run.parameters.clear_gradients()
                 return False
+    if run.updates.weights.ballot is not None:
+        trainer.model_wrapped = trainer.strategy.finish_backward(trainer.model_wrapped)
     if run.meters.count_tokens is not None:
-        run.meters.count_tokens(update.batches)
+        run.meters.count_tokens(update)
     return True
 
 
 def update_weights(trainer: TrainHooks, run: Run, update: Update) -> None:
     """Clip gradients, take the optimizer step, step the schedule, and clear gradients."""
+    run.step.settle()  # the update before, while the device computes the gradients of this one
     trainer.precision.unscale(trainer.optimizer)
-    run.grad_norm = trainer._clip_grad_norm(trainer.model_wrapped)
+    if run.updates.weights.ballot is not None:
+        correct_weight(run.updates.weights.ballot, run.parameters.list_gradients(), run.meters.loss.held)
+    run.step.grad_norm = trainer._clip_grad_norm(trainer.model_wrapped)
     emit(trainer, "on_pre_optimizer_step")
-    # Numbers that are not finite must not reach the weights.
-    step_or_skip = trainer.precision.step if run.is_finite(trainer, update) else trainer.precision.skip
-    stepped = step_or_skip(trainer.optimizer)
+    outcome = guarded_step.take_step(trainer, run, update)
     emit(trainer, "on_optimizer_step")
-    run.learning_rate = trainer._get_learning_rate()  # the rate this step used, not the next one's
-    if stepped and run.options.steps_schedule:
-        trainer.lr_scheduler.step()
+    run.step.learning_rate = trainer._get_learning_rate()  # before the schedule steps
+    if run.options.steps_schedule:
+        outcome.step_schedule(trainer.lr_scheduler)
     run.parameters.clear_gradients()
+
+
+def end_step(trainer: TrainHooks, run: Run) -> None:
+    """Tell callbacks that a step was taken; memory that runs out there does not undo it (`auto_find_batch_size`)."""
+    if run.options.can_restart:
+        run.step.settle()
+        run.restart_point = RestartPoint.of(trainer, run)
+    run.step.is_ending = True
+    emit(trainer, "on_step_end")
+    run.step.is_ending = False
 
 
 def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
@@ -97,19 +111,21 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
     if run.saves.landed:
         run.saves.settle()
     control = trainer.control
+    if run.options.report_always or run.options.can_restart:
+        run.step.settle()
     if control.should_log or control.should_evaluate or control.should_save or run.options.report_always:
         trainer._maybe_log_save_evaluate(
             run.meters.loss.pending,
-            run.grad_norm,
+            run.step.grad_norm,
             trainer.model_wrapped,
             run.options.trial,
             epoch,
             run.options.ignore_keys,
             run.started,
-            learning_rate=run.learning_rate,
+            learning_rate=run.step.learning_rate,
         )
         run.parameters.refresh(trainer.model_wrapped)
-    if run.stop.agree is not None and trainer.state.global_step % AGREE_EVERY == 0:
-        run.stop.agree()
+    if run.stop.follow is not None:
+        run.stop.follow()
     if run.options.can_restart:
         run.restart_point = RestartPoint.of(trainer, run)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..core.logged_numbers import TrackedNumbers, add_totals
-from ..core.protocols import Batch, Strategy
+from ..core.logged_numbers import NumberOrParts, TrackedNumber, TrackedNumbers, add_totals
+from ..core.protocols import Strategy
 from ..data.mixture_loss import SourceLosses
 from ..loss.model_outputs import as_tensor
 from ..loss.objective import Objective
@@ -28,7 +28,7 @@ class LossMeter:
     pending: Tensor = field(init=False)  # since the last log
     total: float = 0.0  # up to the last log
     last_step: int = 0  # the step of the last log
-    held: list[Tensor] = field(default_factory=list)  # of the current update
+    held: list[Tensor] = field(default_factory=list)  # of the update being computed
     poisoned: bool = False  # a number since the last log was not finite
 
     def __post_init__(self) -> None:
@@ -40,19 +40,25 @@ class LossMeter:
             as_tensor(loss, "training_step")
         self.held.append(loss)
 
-    def commit(self) -> None:
-        for loss in self.held:
+    def take(self) -> list[Tensor]:
+        """Return the held losses, and hold none."""
+        losses, self.held = self.held, []
+        return losses
+
+    def commit(self, losses: list[Tensor]) -> None:
+        """Count the losses of an update."""
+        for loss in losses:
             self.pending += loss.to(self.pending.device)
-        self.held.clear()
 
     def reject(self) -> None:
-        """Leave the held losses out of the sum; the next log reports NaN."""
-        self.held.clear()
+        """Report NaN at the next log: the losses of an update are left out of the sum."""
         self.poisoned = True
 
-    def drain(self, pending: Tensor, step: int, mean_over_processes: Callable[[Tensor], Tensor]) -> float:
-        """Return the mean loss per step since the last drain. Empty `pending`, which an override may have supplied."""
-        amount = mean_over_processes(pending).item()
+    def drain(self, pending: Tensor, amount: float, step: int) -> float:
+        """Return the mean loss per step since the last drain, given the sum of the losses over all processes.
+
+        `pending`, which an override may have supplied, is emptied.
+        """
         pending -= pending
         steps, self.last_step = step - self.last_step, step
         self.total += amount
@@ -62,6 +68,14 @@ class LossMeter:
         return amount / max(steps, 1)
 
 
+class UpdateNumbers(NamedTuple):
+    """The numbers of one update, which count once it is known to be finite."""
+
+    losses: list[Tensor]  # of its micro-batches
+    named: Mapping[str, NumberOrParts] | None
+    tracked: list[TrackedNumber]
+
+
 @dataclass
 class Meters:
     """The numbers that are added up between two logs. An update counts once it is committed."""
@@ -69,30 +83,35 @@ class Meters:
     loss: LossMeter
     objective: Objective  # records the named losses of an update
     flops: FlopCounter
-    count_tokens: Callable[[list[Batch]], None] | None = None  # of an update; None: tokens are not counted
+    count_tokens: Callable[[Update], None] | None = None  # of an update; None: tokens are not counted
     sources: SourceLosses | None = None  # of a mixture: the losses of each of its sets
     tracked: TrackedNumbers = field(default_factory=TrackedNumbers)  # numbers that were reported since the last log
     window: MetricWindow | None = None  # metrics of the training batches since the last log
     counts_for_all: bool = True  # sums that already cover all processes are kept by the first process
     steps_without_loss: int = 0  # steps taken by another library, whose checkpoint does not hold their losses
 
-    def commit(self, update: Update) -> None:
+    def take(self) -> UpdateNumbers:
+        """Return the numbers of the update that was computed; those of the next one can be held."""
+        named, tracked = self.objective.named, self.tracked
+        return UpdateNumbers(
+            self.loss.take(),
+            named.take() if named.held else None,
+            tracked.take_held() if tracked.held else [],
+        )
+
+    def commit(self, update: Update, numbers: UpdateNumbers) -> None:
         """Count the numbers of an update."""
-        if self.sources is not None and len(update.sources) == len(self.loss.held):
-            for source, loss, divisor in zip(update.sources, self.loss.held, update.divisors, strict=True):
+        if self.sources is not None and len(update.sources) == len(numbers.losses):
+            for source, loss, divisor in zip(update.sources, numbers.losses, update.divisors, strict=True):
                 self.sources.hold(source, loss, 1 / divisor)
             self.sources.commit()
-        self.loss.commit()
-        if self.objective.named.held or self.tracked.held:
-            self.tracked.commit(self.objective.named.take())
+        self.loss.commit(numbers.losses)
+        if numbers.named or numbers.tracked:
+            self.tracked.commit(numbers.named, numbers.tracked)
 
-    def reject(self) -> list[float]:
-        """Leave out the numbers of an update that did not reach the weights; return its losses."""
-        self.objective.named.reject()
-        self.tracked.reject()
-        losses = [float(loss) for loss in self.loss.held]
+    def reject(self) -> None:
+        """Leave out the numbers of an update that did not reach the weights."""
         self.loss.reject()
-        return losses
 
     def export_progress(self, strategy: Strategy) -> dict[str, Any]:
         """Return the running numbers that a resumed run needs."""

@@ -13,23 +13,24 @@ from torch import Tensor
 
 from ..core.random import RandomState
 from ..data.batching.batch_plan import Batching, EpochStart
-from ..data.epoch_position import find_stream_batch_size, find_stream_state, start_at
+from ..data.epoch_position import find_stream_batch_size, find_stream_state, find_worker_starts, start_at
 from ..data.loader import Replay
 from ..data.skip_progress import ShowProgress
 from ..data.step_schedule import AnyStepSchedule, export_schedule, restore_schedule
 from ..data.user_loaders import find_generators
+from ..data.worker_streams import Start, export_starts, read_starts
 from .plan import Plan
 
 
 @dataclass
 class Position:
-    """The position of a run in its data. A checkpoint holds the fields under their names."""
+    """The position of a run in its data. A checkpoint holds the fields by name, `schedules` as `courses`."""
 
     epoch: int = 0
     batch: int = 0  # the number within the epoch of the next batch to train on
     row: int | None = None  # the rows of the epoch that are done, over all processes; None: not counted
     group: int | None = None  # the rows that the order of the epoch keeps together, if it depends on length
-    courses: list[AnyStepSchedule] = field(default_factory=list)  # the step schedules that the run has followed
+    schedules: list[AnyStepSchedule] = field(default_factory=list)  # the step schedules that the run has followed
     processes: int | None = None
     workers: int | None = None  # that share a stream
     data: Any = None  # the stream's own state of its position
@@ -37,6 +38,7 @@ class Position:
     stream: Tensor | None = None  # torch's generator when the epoch began: some orders are drawn from it
     generators: list[Tensor] = field(default_factory=list)  # the same for generators that belong to the loader
     before_read: RandomState | None = None  # the random streams before the next batch was read, which happens ahead
+    worker_starts: list[Start] = field(default_factory=list)  # the same for workers with streams of their own
 
     @property
     def is_inside_epoch(self) -> bool:
@@ -68,24 +70,26 @@ class Position:
         streams, batches_in = saved["before_read"], getattr(getattr(batching, "sampler", None), "batches_in", None)
         position = cls(
             **{
-                **saved,
-                "before_read": None if streams is None else RandomState(**streams),
-                "courses": [restore_schedule(course, batches_in) for course in saved.get("courses", [])],
+                **{name: value for name, value in saved.items() if name != "courses"},
+                "before_read": None if streams is None else _read_streams(streams),
+                "worker_starts": read_starts(saved.get("worker_starts", [])),
+                "schedules": [restore_schedule(schedule, batches_in) for schedule in saved.get("courses", [])],
             }
         )
-        if batching is not None and position.courses:
+        if batching is not None and position.schedules:
             present = position.build_schedule(batching, 1, 0)
-            if position.courses[-1].counts != present.counts:  # the unit of counting has changed
+            if position.schedules[-1].counts != present.counts:  # the unit of counting has changed
                 position.row = _limit(position.batch * batching.rows_per_batch, batching.rows)
                 present = position.build_schedule(batching, 1, 0)
-            batching.record_history([*position.courses, present])
+            batching.record_history([*position.schedules, present])
         return position
 
-    def capture(self, loader: Any, before_read: RandomState | None, processes: int) -> Position:
-        """Return the position with the state of a loader, as a resumed run needs it."""
+    def capture(self, loader: Any, reader: Any, processes: int) -> Position:
+        """Return the position with the state of a loader, and of the one that reads now, as a resumed run needs it."""
         return dataclasses.replace(
             self,
-            before_read=before_read,
+            before_read=getattr(reader, "before_read", None),
+            worker_starts=find_worker_starts(reader, is_inside_epoch=self.is_inside_epoch),
             processes=processes,
             rows_per_batch=find_stream_batch_size(loader),
             data=find_stream_state(loader) if self.is_inside_epoch else None,
@@ -94,8 +98,10 @@ class Position:
 
     def export(self) -> dict[str, Any]:
         """Return the values that a checkpoint holds."""
-        courses = [export_schedule(course) for course in self.courses]
-        return {**dataclasses.asdict(dataclasses.replace(self, courses=[])), "courses": courses}
+        values = dataclasses.asdict(dataclasses.replace(self, schedules=[], worker_starts=[]))
+        values["worker_starts"] = export_starts(self.worker_starts)
+        values["schedules"] = [export_schedule(schedule) for schedule in self.schedules]
+        return {"courses" if name == "schedules" else name: value for name, value in values.items()}
 
     # ---- resuming --------------------------------------------------------------------------------------
 
@@ -125,7 +131,16 @@ class Position:
     def open_rest(self, loader: Any, restore_streams: Callable[[], None], show: ShowProgress | None) -> Iterable[Any]:
         """Return the rest of the epoch in which a resumed run was stopped."""
         row = self.batch if self.row is None else self.row
-        begin = EpochStart(self.epoch, row, self.batch, self.group, self.data, self.rows_per_batch, self.workers)
+        begin = EpochStart(
+            self.epoch,
+            row,
+            self.batch,
+            self.group,
+            self.data,
+            self.rows_per_batch,
+            self.workers,
+            self.worker_starts or None,
+        )
         return start_at(loader, begin, Replay(self.before_read, restore_streams), show)
 
     def record_generators(self, loader: Any) -> None:
@@ -151,15 +166,15 @@ class Position:
         if not self.is_inside_epoch:
             self.group = batching.group
         present = self.build_schedule(batching, accumulation, step)
-        last = self.courses[-1] if self.courses else None
+        last = self.schedules[-1] if self.schedules else None
         at_end = present.batches_left(present.row, present.epoch) == 0
         here = (present.epoch + 1, 0) if at_end else (present.epoch, present.row)
         if last is None or not last.is_like(present) or last.find_position_after(present.step) != here:
-            self.courses.append(present)
+            self.schedules.append(present)
 
     def find_last_change(self, present: AnyStepSchedule) -> AnyStepSchedule | None:
         """Return the step schedule at which steps were last divided differently; None if they never were."""
-        past = [*self.courses, present]
+        past = [*self.schedules, present]
         changes = [after for before, after in itertools.pairwise(past) if not after.is_like(before)]
         return changes[-1] if changes else None
 
@@ -167,3 +182,7 @@ class Position:
 def _limit(row: int, rows: int) -> int:
     """Return a number of rows that does not exceed that of an epoch, if that is known."""
     return min(row, rows) if rows else row
+
+
+def _read_streams(saved: Mapping[str, Any]) -> RandomState:
+    return RandomState.read(saved).keep_present_devices("the position in the data")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from ..callbacks.handler import emit
+from ..core import accelerator
+from ..core.host_copy import HostCopy
 from ..core.protocols import ReportHooks
 from ..core.random import isolate
 from ..core.stop_request import Interrupted
@@ -32,13 +34,21 @@ def collect_logs(
     trainer: ReportHooks, run: Run, tr_loss: Tensor, grad_norm: Tensor | float | None, learning_rate: float | None
 ) -> dict[str, float]:
     """Return the numbers of the steps since the last log."""
-    logs = {"loss": run.meters.loss.drain(tr_loss, trainer.state.global_step, trainer.strategy.mean)}
-    if run.meters.sources is not None:
-        losses = run.meters.sources.drain(trainer.strategy.mean)
+    run.step.settle()
+    meters, mean = run.meters, trainer.strategy.mean
+    meters.tracked.begin_read()
+    # All numbers leave the device before the first is read: there is one wait.
+    by_source = None if meters.sources is None else mean(meters.sources.pending)
+    leaving = HostCopy([mean(tr_loss), grad_norm, by_source])
+    tracked = meters.tracked.drain(trainer.strategy.gather_objects)
+    amount, norm, by_source = leaving.get()
+    logs = {"loss": meters.loss.drain(tr_loss, float(amount), trainer.state.global_step)}
+    if meters.sources is not None:
+        losses = meters.sources.drain(lambda pending: by_source)
         logs.update({f"loss_{name}": each.loss for name, each in losses.items()})
-    logs.update(run.meters.tracked.drain(trainer.strategy.gather_objects))
-    if grad_norm is not None:
-        logs["grad_norm"] = grad_norm.item() if isinstance(grad_norm, Tensor) else grad_norm
+    logs.update(tracked)
+    if norm is not None:
+        logs["grad_norm"] = float(norm)
     logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
     if run.meters.window is not None:
         logs.update(run.meters.window.drain(trainer.strategy.gather_objects if run.updates.processes > 1 else None))
@@ -47,6 +57,7 @@ def collect_logs(
 
 def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Evaluate and record the best metric. If the evaluation fails, a checkpoint that was due is still written."""
+    run.step.settle()
     try:
         with isolate(enabled=run.options.settings.isolate_rng), run.ledger.measure("evaluation"):
             metrics = trainer._evaluate(run.options.trial, run.options.ignore_keys)
@@ -55,8 +66,9 @@ def evaluate_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     except Interrupted:
         run.origin.interrupted_evaluation = InterruptedEvaluation(save=trainer.control.should_save)
         raise
-    except Exception:
-        if trainer.control.should_save and not run.options.settings.best_decides_saving:
+    except Exception as error:
+        is_due = trainer.control.should_save and not run.options.settings.best_decides_saving
+        if is_due and not accelerator.follows_failure(error):  # else there are no weights to read
             save_step(trainer, run, model)
         raise
     if run.options.settings.best_decides_saving:
@@ -77,6 +89,7 @@ def evaluate_at_start(trainer: ReportHooks, run: Run) -> None:
 
 def save_step(trainer: ReportHooks, run: Run, model: nn.Module) -> None:
     """Write a checkpoint, or begin to, and emit `on_save`; no event follows if the disk did not accept it."""
+    run.step.settle()
     with (
         isolate(enabled=run.options.settings.isolate_rng),
         run.ledger.measure("saving"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -33,18 +34,44 @@ from .run_host import CheckpointHost, ResumeHost
 
 def find_checkpoint(trainer: CheckpointHost, wanted: str | bool | None, mode: ResumeMode) -> str | None:
     """Return the directory that `resume_from_checkpoint` names; None for a new run."""
-    trainer._run_home.verified = None
+    trainer._run_directory.verified = None
     if wanted is None or wanted is False:
         if mode != ResumeMode.RESUME:
             raise usage_errors.resume_mode_without_checkpoint(mode)
-        return None
+        return _find_interrupted(trainer) if wanted is None else None
     if wanted is not True:
         if not Path(wanted).is_dir():
-            raise usage_errors.no_such_checkpoint(str(wanted), trainer._home)
+            raise usage_errors.no_such_checkpoint(str(wanted), trainer._output_path)
         return str(wanted)
     found = _find_newest(trainer)
     if found is None:
-        raise usage_errors.no_checkpoint(trainer._home, trainer._run_home.damage)
+        raise usage_errors.no_checkpoint(trainer._output_path, trainer._run_directory.damage)
+    return found
+
+
+def record_attempt(trainer: CheckpointHost) -> None:
+    """Write down which run torchrun has started, so that a restart goes on with this run and with no older one."""
+    if "TORCHELASTIC_RUN_ID" in os.environ and trainer.is_world_process_zero():
+        record = _find_attempt_record(trainer)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(trainer._run_directory.run_id)
+
+
+def _find_attempt_record(trainer: CheckpointHost) -> Path:
+    return trainer._output_path / ".ostinato" / "attempt"
+
+
+def _find_interrupted(trainer: CheckpointHost) -> str | None:
+    """Return the newest checkpoint of this run if torchrun has restarted it, on whatever node."""
+    if not trainer.strategy.any(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0):
+        return None
+    record, found = _find_attempt_record(trainer), _find_newest(trainer)
+    own = record.read_text() if trainer.is_world_process_zero() and record.is_file() else ""
+    own = trainer.strategy.broadcast_object(own)
+    if found is None or identity.read_run_id(found) != own:
+        note("restarted by torchrun before its first checkpoint: the run begins anew")
+        return None
+    note(f"restarted by torchrun: the run goes on from {Path(found).name}")
     return found
 
 
@@ -53,14 +80,14 @@ def _find_newest(trainer: CheckpointHost) -> str | None:
 
     One process reads them all and broadcasts the result, unless each node has its own.
     """
-    settings, run_home = RunSettings.of(trainer.args), trainer._run_home
-    if trainer.strategy.size == 1 or settings.save_on_each_node:
-        found = run_home.find_newest_whole(trainer._home)
+    settings, run_directory = RunSettings.of(trainer.args), trainer._run_directory
+    if trainer.strategy.processes == 1 or settings.save_on_each_node:
+        found = run_directory.find_newest_whole(trainer._output_path)
         return None if found is None else str(found)
     answer, failure = "-", None
     if trainer.is_world_process_zero():
         try:
-            found = run_home.find_newest_whole(trainer._home)
+            found = run_directory.find_newest_whole(trainer._output_path)
             answer = "-" if found is None else f"+{found}"
         except Exception as error:  # the other processes are waiting
             failure = error
@@ -69,7 +96,7 @@ def _find_newest(trainer: CheckpointHost) -> str | None:
         raise failure
     if chosen == "-":
         return None
-    run_home.verified = Path(chosen[1:])
+    run_directory.verified = Path(chosen[1:])
     return chosen[1:]
 
 
@@ -80,7 +107,7 @@ def is_fork(mode: ResumeMode) -> bool:
 
 def read_checkpoint(trainer: ResumeHost, checkpoint: str, plan: Plan, loader: Any) -> Resumed:
     """Return the state of the run in a checkpoint, and its plan from there on."""
-    opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
+    opened = open_checkpoint(checkpoint, verified=trainer._run_directory.verified == Path(checkpoint))
     state = opened.read_state()
     progress = opened.read_loop_state(
         batches_per_epoch=plan.batches_per_epoch,
@@ -96,7 +123,7 @@ def read_checkpoint(trainer: ResumeHost, checkpoint: str, plan: Plan, loader: An
         find_batching(loader),
         epochs=RunSettings.of(trainer.args).epochs,
         max_steps=RunSettings.of(trainer.args).max_steps,
-        processes=trainer.strategy.size,
+        processes=trainer.strategy.processes,
         keeps_order=not any(one.reorders for one in _find_changed_arguments(trainer, arguments, state, plan)),
     )
     if trainer._resume_mode == ResumeMode.EXTEND and resumed.plan.max_steps <= state.max_steps:
@@ -172,7 +199,7 @@ def _describe_other_rate(trainer: ResumeHost, *, at_once: bool) -> list[str]:
 
 def fork(trainer: ResumeHost, checkpoint: str, run: Run) -> None:
     """Start a new run with the weights of a checkpoint and, if requested, with its optimizer's averages."""
-    opened = open_checkpoint(checkpoint, verified=trainer._run_home.verified == Path(checkpoint))
+    opened = open_checkpoint(checkpoint, verified=trainer._run_directory.verified == Path(checkpoint))
     step, owner = opened.read_state().global_step, identity.read_run_id(checkpoint)
     trainer._load_from_checkpoint(checkpoint)
     with_optimizer = trainer._resume_mode == ResumeMode.FORK_WITH_OPTIMIZER
@@ -189,7 +216,7 @@ def fork(trainer: ResumeHost, checkpoint: str, run: Run) -> None:
         "optimizer": with_optimizer,
     }
     what = "weights and the optimizer's averages" if with_optimizer else "weights"
-    run_id = trainer._run_home.run_id
+    run_id = trainer._run_directory.run_id
     note(f"forked from {checkpoint}, step {step}: its {what}; everything else begins anew, as run {run_id}")
 
 
@@ -220,8 +247,9 @@ def _restore_callback(callback: Any, state: dict[str, Any], *, rebuilds: bool) -
     The callback stays the same object, since others may hold it. One whose state has another shape knows by itself how
     to rebuild it.
     """
-    arguments, attributes = state.get("args"), state.get("attributes")
-    if not isinstance(arguments, dict) or not isinstance(attributes, dict) or (rebuilds and arguments):
+    arguments, attributes = state.get("args", {}), state.get("attributes", {})
+    has_known_shape = isinstance(arguments, dict) and isinstance(attributes, dict) and ("args" in state or attributes)
+    if not has_known_shape or (rebuilds and arguments):
         vars(callback).update(vars(type(callback).from_state(state)))
         return
     for name, value in attributes.items():

@@ -45,11 +45,11 @@ class Resumed:
         `keeps_order` states that the rows of an epoch still come in their earlier order.
         """
         position, changes = Position.read(progress["place"], batching), []
-        if batching is not None and position.courses:
+        if batching is not None and position.schedules:
             present = position.build_schedule(batching, plan.accumulation, state.global_step)
             plan = plan.extend(position.find_last_change(present), epochs=epochs, max_steps=max_steps)
             changes += _describe_changes(
-                position.courses[-1], present, plan, state.max_steps, stays=max_steps > 0, keeps_order=keeps_order
+                position.schedules[-1], present, plan, state.max_steps, stays=max_steps > 0, keeps_order=keeps_order
             )
         other = position.processes is not None and position.processes != processes
         if other:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,14 +13,16 @@ from torch import Tensor
 
 from ..arguments.settings import ReportSettings
 from ..checkpoint.background import Saves
-from ..core.protocols import Strategy, TrainHooks
+from ..core.protocols import Strategy
 from ..core.state import TrainerState
 from ..core.timing import TimeLedger
+from ..strategies.batch_transfer import BatchTransfer
 from .finite_guard import NonFiniteGuard
 from .meters import Meters
 from .parameters import ModelParameters
+from .pending_update import PendingUpdate
 from .plan import Plan
-from .updates import MicroBatch, Update, UpdateReader
+from .updates import MicroBatch, UpdateReader
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,32 @@ class StopState:
     """The flags that decide whether a run continues."""
 
     stopping: bool = False  # a stop was requested and will follow
-    agree: Callable[[], bool] | None = None  # checks all processes, if there are several
+    agree: Callable[[], bool] | None = None  # asks all processes, if there are several, and waits for them
+    follow: Callable[[], None] | None = None  # acts on what the processes told one another in this step
     is_over: bool = False  # an evaluation before the first step ended it
 
     def request(self) -> None:
         """Request that the run stop after its step."""
         self.stopping = True
+
+
+@dataclass
+class StepState:
+    """The optimizer step that is being taken, or the last one."""
+
+    micro_batch: MicroBatch | None = None  # the one being computed, or the last
+    is_computing: bool = False  # its loss
+    is_ending: bool = False  # callbacks are told of its end
+    grad_norm: Tensor | float | None = None
+    learning_rate: float | None = None  # the rate this step used
+    pending: PendingUpdate | None = None  # the last update, while the device has not told whether it was finite
+    stepped: tuple[Any, int] | None = None  # the optimizer that stepped last, and the number of gradients it had
+
+    def settle(self) -> None:
+        """Learn from the device whether the last update was finite, if that is not known yet."""
+        if self.pending is not None:
+            pending, self.pending = self.pending, None
+            pending.settle()
 
 
 @dataclass
@@ -80,53 +101,26 @@ class Run:
     parameters: ModelParameters = field(default_factory=ModelParameters)
     origin: Origin = field(default_factory=Origin)
     stop: StopState = field(default_factory=StopState)
+    transfer: BatchTransfer = field(default_factory=lambda: BatchTransfer(torch.device("cpu")))
     started: float = field(default_factory=time.time)
     restart_point: Any = None  # a `RestartPoint` after the last step, if the run can restart
-    micro_batch: MicroBatch | None = None  # the one being computed, or the last
-    is_computing: bool = False  # its loss
-    grad_norm: Tensor | float | None = None
-    learning_rate: float | None = None
+    step: StepState = field(default_factory=StepState)
 
     def epochs(self, state: TrainerState) -> range:
         """Return the epochs still to do; none if a finished run is resumed."""
         to_do = state.global_step < self.plan.max_steps and not self.stop.is_over
         return range(self.updates.position.epoch, self.plan.epochs if to_do else 0)
 
-    def is_finite(self, trainer: TrainHooks, update: Update) -> bool:
-        """Return whether an update may reach the weights. Its losses are counted, or left out and reported."""
-        finite = self.guard.is_finite(self.grad_norm, self.meters.loss.held)
-        if finite or self._has_overflowed(trainer):
-            self.meters.commit(update)
-        else:
-            self.guard.refuse(
-                step=trainer.state.global_step + 1,
-                losses=self.meters.reject(),
-                grad_norm=math.nan if self.grad_norm is None else float(self.grad_norm),
-                epoch=update.epoch,
-                batches=update.numbers,
-                contents=update.batches,
-            )
-        return finite
-
-    def _has_overflowed(self, trainer: TrainHooks) -> bool:
-        """Return whether gradients are not finite only because of their scale. All processes return the same."""
-        if not trainer.precision.has_overflowed(trainer.optimizer):
-            return False
-        bad = sum(not math.isfinite(loss) for loss in self.meters.loss.held)
-        if int(trainer.strategy.sum(torch.tensor(bad))):
-            return False
-        self.guard.count_overflow(trainer.state.global_step + 1)
-        return True
-
     def export_progress(self, strategy: Strategy) -> dict[str, Any]:
         """Return what a resumed run needs besides the trainer's state: running sums, and its position."""
         interrupted, skipped = self.origin.interrupted_evaluation, self.updates.skipped
         return {
-            "place": self.updates.capture_position().export(),
+            "place": self.updates.capture_position(strategy.processes).export(),
             **self.meters.export_progress(strategy),
             "owed": None if interrupted is None else dataclasses.asdict(interrupted),
             "forked_from": self.origin.forked_from,
             "skipped_rows": None if skipped is None else skipped.progress(),
+            "has_unused": strategy.has_unused,
             "nonfinite": self.guard.export_progress(),
         }
 

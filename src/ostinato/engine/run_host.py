@@ -65,7 +65,7 @@ class ModelHost(Protocol):
 class ObjectiveHost(Protocol):
     """A trainer, as the scale of its loss is set before the first step."""
 
-    objective: Objective
+    loss_objective: Objective
     loss_is_scaled_for_ga: bool | None
 
     def _get_loss_signature(self) -> LossSignature: ...
@@ -81,7 +81,7 @@ class MeterHost(Protocol):
     args: Any
     state: TrainerState
     strategy: Strategy
-    objective: Objective
+    loss_objective: Objective
     _train_window: Any
 
     def is_world_process_zero(self) -> bool: ...
@@ -111,7 +111,7 @@ class SaverHost(SaveHost, Protocol):
     optimizer: Any
     is_in_train: bool
     _run: Run | None
-    _run_home: RunDirectory
+    _run_directory: RunDirectory
 
     def is_world_process_zero(self) -> bool: ...
 
@@ -129,10 +129,10 @@ class CheckpointHost(Protocol):
 
     args: Any
     strategy: Strategy
-    _run_home: RunDirectory
+    _run_directory: RunDirectory
 
     @property
-    def _home(self) -> Path: ...
+    def _output_path(self) -> Path: ...
 
     def is_world_process_zero(self) -> bool: ...
 
@@ -165,7 +165,7 @@ class ResumeHost(LoadHooks, CallbackTensorHost, Protocol):
     _created_lr_scheduler: bool
     _resume_mode: ResumeMode
     _run: Run | None
-    _run_home: RunDirectory
+    _run_directory: RunDirectory
 
     def _require_optimizer(self) -> torch.optim.Optimizer: ...
 
@@ -202,4 +202,7 @@ class RunHost(
 
     def get_train_dataloader(self) -> DataLoader[Any]: ...
 
-    def _compute_divisors(self, batches: list[Batch], padding_batches: list[bool]) -> list[float]: ...
+    @property
+    def _labels_are(self) -> str: ...
+
+    def _weigh_batches(self, batches: list[Batch], counts: list[float] | None) -> list[float]: ...

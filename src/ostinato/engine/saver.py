@@ -61,7 +61,7 @@ def lock_run_directory(trainer: SaverHost, trial: Any) -> Iterator[None]:
         trainer._run.saves.wait_for_forgotten()
     with ExitStack() as stack:
         if is_saving_enabled(trainer) and trainer.is_world_process_zero():
-            stack.enter_context(trainer._run_home.lock(Path(trainer._get_output_dir(trial))))
+            stack.enter_context(trainer._run_directory.lock(Path(trainer._get_output_dir(trial))))
         trainer.strategy.barrier()  # checkpoints must not be looked for while leftovers are deleted
         try:
             yield
@@ -77,7 +77,7 @@ def check_space(trainer: SaverHost, plan: Plan, trial: Any) -> None:
     if settings.strategy == SaveStrategy.NO or not trainer.is_world_process_zero():
         return
     by_steps = settings.strategy == SaveStrategy.STEPS and state.save_steps
-    trainer._run_home.check_space(
+    trainer._run_directory.check_space(
         Path(trainer._get_output_dir(trial)),
         trainer.model,
         None if settings.only_model else trainer.optimizer,
@@ -134,12 +134,14 @@ def make_room(trainer: SaverHost, trial: Any) -> None:
         return
     if SaveSettings.of(trainer.args).writes_here:
         name = f"{retention.PREFIX_CHECKPOINT_DIR}-{trainer.state.global_step}"
-        trainer._run_home.move_other_run(Path(trainer._get_output_dir(trial=trial)) / name)
+        trainer._run_directory.move_other_run(Path(trainer._get_output_dir(trial=trial)) / name)
     trainer.strategy.barrier()
 
 
 def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
     """Write `checkpoint-N`, which appears whole or not at all."""
+    if trainer._run is not None:
+        trainer._run.step.settle()
     wait_for_last(trainer)
     settings, run_dir = SaveSettings.of(trainer.args), Path(trainer._get_output_dir(trial=trial))
     trainer.store_flos()
@@ -154,7 +156,7 @@ def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
 
     assert trainer._run is not None
     trainer._run.saves.checkpoint = target
-    drops_best = best == str(target) and trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
+    drops_best = best == str(target) and trainer._run_directory.owns(run_dir / BEST_MODEL_NAME)
     tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
     needs_tidying = drops_best or settings.total_limit is not None
     publish = partial(trainer._push_from_checkpoint, str(target)) if settings.push_to_hub else None
@@ -179,7 +181,7 @@ def mark_as_best(trainer: SaverHost, trial: Any) -> None:
         return
     trainer.state.best_model_checkpoint = str(target)
     if SaveSettings.of(trainer.args).writes_here:
-        drops_best = trainer._run_home.owns(run_dir / BEST_MODEL_NAME)
+        drops_best = trainer._run_directory.owns(run_dir / BEST_MODEL_NAME)
         _tidy(trainer, run_dir, SaveSettings.of(trainer.args).total_limit, str(target), drops_best=drops_best)
 
 
@@ -206,7 +208,7 @@ def _tidy(trainer: SaverHost, run_dir: Path, limit: int | None, best: str | None
     try:
         if drops_best:  # it is the best now: weights kept for an earlier best are no longer needed
             atomic.discard(run_dir / BEST_MODEL_NAME)
-        retention.rotate(run_dir, limit, keep=[best or ""], run_id=trainer._run_home.run_id)
+        retention.rotate(run_dir, limit, keep=[best or ""], run_id=trainer._run_directory.run_id)
     except OSError as error:  # surplus checkpoints must not stop a run
         warn(f"could not delete what is not needed any more in {run_dir}: {error}")
 
@@ -236,7 +238,7 @@ def _show_large_save(trainer: SaverHost, saves: Saves, save: Save) -> AbstractCo
 
 
 def _has_write_hooks(trainer: SaverHost) -> bool:
-    return trainer.strategy.size > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
+    return trainer.strategy.processes > 1 or any(map(trainer._is_overridden, WRITE_PARTS))
 
 
 def is_read_immediately(trainer: SaverHost) -> bool:
@@ -266,7 +268,7 @@ def _write_with_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
         ):
             save.parts(directory, None)
             if leads:
-                trainer._run_home.claim(directory, save.target)
+                trainer._run_directory.claim(directory, save.target)
     except Exception as error:
         _handle_failure(trainer, saves, save, error)
         return
@@ -276,17 +278,18 @@ def _write_with_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
 
 
 def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool) -> None:
-    run_home, snapshot = trainer._run_home, Snapshot(saves.memory if later else None)
+    run_directory, snapshot = trainer._run_directory, Snapshot(saves.memory if later else None)
 
     def take() -> None:
         scratch = atomic.create_scratch(save.target)
         with _preset_best(trainer.state, save.best):
             save.parts(scratch, snapshot)
+        snapshot.receive()
 
     def write() -> None:
         with _abandon_on_error(save.target):
             snapshot.write()
-            run_home.complete(atomic.find_scratch(save.target), save.target)
+            run_directory.complete(atomic.find_scratch(save.target), save.target)
             atomic.seal(save.target, snapshot.sealed)
             if saves.is_forgotten:
                 atomic.abandon(save.target)
@@ -298,7 +301,7 @@ def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool
         if not atomic.find_scratch(save.target).exists():
             return None
         with _abandon_on_error(save.target):
-            run_home.move_other_run(save.target)
+            run_directory.move_other_run(save.target)
             return atomic.publish(save.target)
 
     def finish(error: BaseException | None) -> None:
@@ -418,14 +421,14 @@ def _handle_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseExc
         raise refusal from error
     before = None
     with suppress(OSError):
-        before = next(reversed(trainer._run_home.list_checkpoints(save.target.parent)), None)
+        before = next(reversed(trainer._run_directory.list_checkpoints(save.target.parent)), None)
     warn(save_errors.format_warning(refusal, before))
 
 
 def _is_refusal_everywhere(trainer: SaverHost, error: BaseException) -> bool:
     """Return whether no process failed for another reason than its disk; all processes get the same answer."""
     refused = is_disk_failure(error)
-    if trainer.strategy.size == 1:
+    if trainer.strategy.processes == 1:
         return refused
     return not trainer.strategy.any(not refused and not isinstance(error, atomic.OtherProcessError))
 

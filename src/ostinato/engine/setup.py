@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any
-
-import torch
 
 from ..arguments import usage_errors
 from ..arguments.settings import ReportSettings, RunSettings
@@ -31,18 +30,22 @@ from ..loss.neftune import add_embedding_noise
 from ..loss.scale_probe import Scale
 from ..optim import schedulers
 from ..optim.hidden_state import show_hidden_state
+from ..strategies.batch_transfer import BatchTransfer
 from . import agreement, resume, run_summary, saver, utilization
+from .ballot import Ballot
 from .batch_size_search import Restart
 from .finite_guard import NonFiniteGuard
 from .liger_kernels import apply_liger_kernels
 from .loader_plan import plan_run
 from .meters import LossMeter, Meters
+from .module_watch import watch_modules
 from .plan import Plan
 from .resume_plan import Resumed
 from .run import Run, RunOptions
 from .run_host import MeterHost, ModelHost, ObjectiveHost, RunHost
 from .special_tokens import align_special_tokens
-from .updates import UpdateReader
+from .step_weights import StepWeights
+from .updates import Update, UpdateReader
 
 
 def open_run(
@@ -67,7 +70,10 @@ def open_run(
     elif checkpoint is not None and not resume.is_fork(trainer._resume_mode):
         resumed = resume.read_checkpoint(trainer, checkpoint, plan, loader)
     plan = plan if resumed is None else resumed.plan
+    trainer.strategy.has_unused = resumed is not None and bool(resumed.progress.get("has_unused"))
     prepare_model(trainer, while_training)
+    if RunSettings.of(trainer.args).watches_modules:
+        while_training.enter_context(watch_modules(trainer.model, partial(describe_position, trainer)))
     prepare_optimizer(trainer, plan)
     trainer.state = open_state(trainer, plan, resumed, trial)
     trainer._initial_num_input_tokens_seen = trainer.state.num_input_tokens_seen
@@ -99,6 +105,14 @@ def open_loader(trainer: RunHost) -> Any:
     if settings.isolate_rng and isinstance(loader, data_loader.Loader):
         loader.row_streams = RowStreams(settings.data_seed, settings.rank)
     return loader
+
+
+def describe_position(trainer: RunHost) -> str:
+    """Return the step that is being computed, and its batches."""
+    step, run = f"step {trainer.state.global_step + 1}", trainer._run
+    if run is None or run.updates.current is None:
+        return step
+    return f"{step}, batches {list(run.updates.current.numbers)} of its epoch"
 
 
 def prepare_model(trainer: ModelHost, while_training: ExitStack) -> None:
@@ -138,6 +152,8 @@ def open_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any
     state.is_hyper_param_search = trial is not None
     state.compute_steps(trainer.args, plan.max_steps)
     state.init_training_references(trainer, plan.max_steps, plan.epochs, trial)
+    if trial is not None and state.trial_name is None:
+        state.trial_name = Path(trainer._get_output_dir(trial)).name
     if state.epoch is None:
         state.epoch = 0
     return state
@@ -145,17 +161,20 @@ def open_state(trainer: RunHost, plan: Plan, resumed: Resumed | None, trial: Any
 
 def prepare_objective(trainer: ObjectiveHost) -> None:
     """Set what is known of the loss before the first forward."""
-    objective = trainer.objective
-    objective.stated = trainer.loss_is_scaled_for_ga is not None
+    objective = trainer.loss_objective
+    objective.stated = trainer.loss_is_scaled_for_ga is not None or objective.is_left_alone
     objective.scale = find_scale(trainer)
     objective.source = trainer._name_loss_source()
-    objective.overridden, objective.is_multiplied = trainer._is_overridden("compute_loss"), False
+    objective.overridden = trainer._is_overridden("compute_loss")
+    objective.is_multiplied = objective.is_left_alone
 
 
 def find_scale(trainer: ObjectiveHost) -> Scale:
     """Return the scale of the loss as far as it is known before the first forward."""
     if trainer.loss_is_scaled_for_ga is not None:
         return "share" if trainer.loss_is_scaled_for_ga else "mean"
+    if trainer.loss_objective.is_left_alone:
+        return "share"
     return "unknown" if trainer._get_loss_signature().takes_num_items else "mean"
 
 
@@ -193,7 +212,14 @@ def build_run(
     updates = UpdateReader(
         plan,
         loader,
-        weigh=trainer._compute_divisors,
+        StepWeights(
+            trainer._weigh_batches,
+            ballot=build_ballot(trainer, loader),
+            averaged=trainer.loss_objective.processes,
+            label_column=trainer._labels_are,
+            in_step=trainer.strategy.is_sharded,
+            count_tokens=build_own_token_count(trainer),
+        ),
         processes=trainer.strategy.size,
         ledger=ledger,
         cuts=splits_batches(loader),
@@ -209,8 +235,10 @@ def build_run(
         judges_loss=trainer.strategy.size == 1,
     )
     saves = Saves(run_summary.find_save_display(callbacks))
+    saves.memory.is_pinned = trainer.strategy.device.type not in ("cpu", "mps")
     saves.make_room = partial(saver.make_room, trainer, trial)
-    return Run(plan, options, updates, build_meters(trainer, loader), guard, saves, ledger)
+    transfer = BatchTransfer(trainer.strategy.device, non_blocking=settings.non_blocking)
+    return Run(plan, options, updates, build_meters(trainer, loader), guard, saves, ledger, transfer=transfer)
 
 
 def build_meters(trainer: MeterHost, loader: Any) -> Meters:
@@ -219,7 +247,7 @@ def build_meters(trainer: MeterHost, loader: Any) -> Meters:
     device = trainer.strategy.device
     return Meters(
         LossMeter(device),
-        trainer.objective,
+        trainer.loss_objective,
         trainer._build_flop_counter(),
         count_tokens=build_token_count(trainer),
         sources=SourceLosses(mixture.sets, device) if isinstance(mixture, Mixture) else None,
@@ -228,19 +256,45 @@ def build_meters(trainer: MeterHost, loader: Any) -> Meters:
     )
 
 
-def build_token_count(trainer: MeterHost) -> Callable[[list[Batch]], None] | None:
+def build_ballot(trainer: RunHost, loader: Any) -> Ballot | None:
+    """Return what the processes exchange in every step; None if there is one process."""
+    strategy, settings = trainer.strategy, RunSettings.of(trainer.args)
+    if strategy.processes == 1:
+        return None
+    return Ballot(
+        strategy,
+        strategy.size,
+        strategy.processes // strategy.size,
+        averages=trainer.loss_objective.processes > 1,
+        needs_every_step=settings.counts_tokens or settings.skip_bad_rows or splits_batches(loader),
+        finds_unused=lambda: strategy.has_unused,
+    )
+
+
+def build_own_token_count(trainer: MeterHost) -> Callable[[list[Batch]], int] | None:
+    """Return a function that counts the input tokens of this process; None if they are not counted in the ballot."""
+    if not RunSettings.of(trainer.args).counts_tokens or trainer._is_overridden("_track_num_input_tokens"):
+        return None
+    count = trainer._build_token_counter()
+    return lambda batches: sum(map(count, batches))
+
+
+def build_token_count(trainer: MeterHost) -> Callable[[Update], None] | None:
     """Return a function that counts the input tokens of an update; None if they are not counted."""
     if not RunSettings.of(trainer.args).counts_tokens:
         return None
-    count, alone = trainer._build_token_counter(), trainer.strategy.size == 1
+    if trainer._is_overridden("_track_num_input_tokens"):
 
-    def count_each(batches: list[Batch]) -> None:
-        for batch in batches:
-            trainer._track_num_input_tokens(batch)
+        def count_each(update: Update) -> None:
+            for batch in update.batches:
+                trainer._track_num_input_tokens(batch)
 
-    def count_together(batches: list[Batch]) -> None:
-        # Summed first: processes may split their batches into different numbers of micro-batches.
-        own = sum(map(count, batches))
-        trainer.state.num_input_tokens_seen += own if alone else int(trainer.strategy.sum(torch.tensor(own)))
+        return count_each
+    count = trainer._build_token_counter()
 
-    return count_each if trainer._is_overridden("_track_num_input_tokens") else count_together
+    def count_own(update: Update) -> None:
+        trainer.state.num_input_tokens_seen += (
+            sum(map(count, update.batches)) if update.find_tokens is None else update.find_tokens()
+        )
+
+    return count_own

@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from signal import Signals
 
-import torch
-
 from ..arguments.settings import SaveSettings
 from ..core.choices import SaveStrategy
 from ..core.notices import note
@@ -34,8 +32,11 @@ def handle_stop_signals(trainer: StopHost, run: Run) -> Iterator[None]:
     """
     returns = (Signals.SIGTERM,) if SaveSettings.of(trainer.args).just_in_time else ()
     with StopSignals(return_on=returns) as stop:
-        if run.updates.processes > 1:
+        if trainer.strategy.processes > 1:
             run.stop.agree = partial(_agree, trainer, run, stop)
+            run.stop.follow = partial(_follow, trainer, run, stop)
+            if run.updates.weights.ballot is not None:
+                run.updates.weights.ballot.find_stop = partial(_find_own_signal, stop)
         else:
             stop.on_stop = run.stop.request
         try:
@@ -58,13 +59,31 @@ def find_stop_check(run: Run) -> Callable[[], bool]:
 
 def _agree(trainer: StopHost, run: Run, stop: StopSignals) -> bool:
     """Return whether any process was asked to stop: all of them stop together."""
+    _stop_all(run, stop, int(max(map(max, trainer.strategy.exchange([_find_own_signal(stop)]).get()))))
+    return run.stop.stopping
+
+
+def _follow(trainer: StopHost, run: Run, stop: StopSignals) -> None:
+    """Do what the processes asked for in their votes on this step."""
+    ballot = run.updates.weights.ballot
+    if ballot is None or not ballot.is_cast:
+        return
+    _stop_all(run, stop, int(max(vote.stop for vote in ballot.votes)))
+    if any(vote.searches for vote in ballot.votes):
+        trainer.model_wrapped = trainer.strategy.search_unused(trainer.model_wrapped)
+
+
+def _find_own_signal(stop: StopSignals) -> int:
+    """Return the signal that this process received; a number below all signals if it was asked without one."""
     asked = _WITHOUT_SIGNAL if stop.is_asked else 0
-    own = torch.tensor([asked if stop.received is None else int(stop.received)])
-    signal = int(trainer.strategy.gather(own).max())
+    return asked if stop.received is None else int(stop.received)
+
+
+def _stop_all(run: Run, stop: StopSignals, signal: int) -> None:
+    """Stop if any process was asked to, for the reason of that process."""
     if signal > _WITHOUT_SIGNAL:
         stop.received = Signals(signal)
     run.stop.stopping = run.stop.stopping or bool(signal)
-    return run.stop.stopping
 
 
 def _name_reason(stop: StopSignals) -> str:
@@ -88,10 +107,11 @@ def _save_last_step(trainer: StopHost, run: Run) -> str:
         return f"{where}; the checkpoint could not be written"
     if settings.only_model:
         return f"{where}, and saved {checkpoint}: its weights only, because of save_only_model"
-    return f"{where}, and saved {checkpoint} in {trainer._home}; train(resume_from_checkpoint=True) goes on from there"
+    saved = f"{where}, and saved {checkpoint} in {trainer._output_path}"
+    return f"{saved}; train(resume_from_checkpoint=True) goes on from there"
 
 
 def _is_saved(trainer: StopHost, checkpoint: str) -> bool:
     """Return whether the first process finds the checkpoint on disk: all processes have to save, or none."""
-    own = checkpoint in [path.name for path in trainer._run_home.list_checkpoints(trainer._home)]
+    own = checkpoint in [path.name for path in trainer._run_directory.list_checkpoints(trainer._output_path)]
     return trainer.strategy.broadcast_object(own)

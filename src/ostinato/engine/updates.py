@@ -9,47 +9,57 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from ..core.host_copy import read_numbers
 from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
 from ..core.random import preserve_rng
 from ..core.timing import TimeLedger
 from ..core.tree import has_no_rows
 from ..data.bad_rows import SkippedRows
-from ..data.batching.batch_plan import find_batching
+from ..data.batching.batch_plan import Batching, EpochStart, find_batching
 from ..data.batching.split_by_length import CountedBatches, flatten_micro_batches
-from ..data.epoch_position import begin_epoch, find_stream_batch_size, get_row_counter
+from ..data.epoch_position import (
+    begin_epoch,
+    continue_workers,
+    find_stream_batch_size,
+    find_worker_starts,
+    get_row_counter,
+)
 from ..data.skip_progress import ShowProgress
+from ..loss.share import KnownShare, Share
+from .ballot import Divisors
 from .plan import Plan
 from .position import Position
+from .step_weights import StepWeights, clear_void
 
 _NOTHING: Any = object()  # a sentinel, since a collator may return anything, None too
 
 
-@dataclass(frozen=True)
+@dataclass
 class MicroBatch:
     """One forward of an optimizer step."""
 
     batch: Batch
-    divisor: float  # turns the mean of its loss into its share of the step
+    share: Share  # in the loss of the step
     index: int  # within its update
     is_last: bool
 
 
-@dataclass(frozen=True)
+@dataclass
 class Update:
     """The micro-batches that make up one optimizer step."""
 
     batches: list[Batch]
-    num_items: Tensor | int | None
-    divisors: list[float]  # turn each micro-batch's mean into its share of the step
+    num_items: Tensor | int | None  # None again once the next update begins
+    divisors: Sequence[float]  # turn each micro-batch's mean into its share of the step
     epoch_progress: float  # the epoch, counted in batches, once this update is applied
     epoch: int
     first_batch: int  # its number within the epoch
     sizes: list[int] | None = None  # the number of micro-batches that each batch was split into; None: not split
     sources: Sequence[str] = ()  # of a mixture: the set of each micro-batch
+    find_tokens: Callable[[], int] | None = None  # gives the input tokens of all processes, if they are exchanged
 
     def find_batch_number(self, micro_batch: int) -> int:
         """Return the number, within the epoch, of the batch that a micro-batch is or belongs to."""
@@ -68,7 +78,9 @@ class Update:
         """Yield each micro-batch of the update."""
         last = len(self.batches) - 1
         for index, batch in enumerate(self.batches):
-            yield MicroBatch(batch, self.divisors[index], index, index == last)
+            shares = self.divisors
+            share = shares.find_share(index) if isinstance(shares, Divisors) else KnownShare(shares[index])
+            yield MicroBatch(batch, share, index, index == last)
 
 
 @dataclass
@@ -77,7 +89,7 @@ class UpdateReader:
 
     plan: Plan
     loader: Any
-    weigh: Callable[[list[Batch], list[bool]], list[float]]  # micro-batches, which do not count -> divisors
+    weights: StepWeights
     processes: int
     ledger: TimeLedger  # where the time is spent
     cuts: bool = False  # batches come as micro-batches
@@ -90,6 +102,7 @@ class UpdateReader:
     position: Position = field(default_factory=Position)
     restore_streams: Callable[[], None] | None = None  # of a checkpoint; called once the data are at its position
     current: Update | None = None  # the one being computed, or the last
+    previous: Update | None = None  # the one before it: what a device reports late may be about this one
     reader: Any = None  # the loader, or the rest of its epoch
     taken: CountedBatches = field(default_factory=lambda: CountedBatches(iter(())))  # of the update being fetched
     empty_batches: int = 0  # of this process, and of this call
@@ -105,14 +118,22 @@ class UpdateReader:
         """Continue from the position of a saved run."""
         self.position = Position.read(progress["place"], self._batching)
         self.position.fit(self.loader, self._batching, self.plan)
+        if self.position.epoch or self.position.is_inside_epoch:
+            continue_workers(self.loader, self.position.worker_starts)
         if self.skipped is not None and progress.get("skipped_rows"):
             self.skipped.restore(progress["skipped_rows"])
 
-    def capture_position(self) -> Position:
+    def begin(self, update: Update) -> None:
+        """Note that an update is going to be computed."""
+        self.previous, self.current = self.current, update
+        if self.previous is not None:
+            self.previous.num_items = None  # nothing of it stays on a device
+
+    def capture_position(self, processes: int) -> Position:
         """Return the position that a resumed run needs. Saving does not change the run's own."""
         if self.reader is None and self.position.is_inside_epoch:
             return self.position  # as in the checkpoint: nothing was read since
-        return self.position.capture(self.loader, getattr(self.reader, "before_read", None), self.processes)
+        return self.position.capture(self.loader, self.reader, processes)
 
     def read(self, trainer: TrainHooks, epoch: int) -> Iterator[Update]:
         """Group the loader's batches into optimizer steps, without those already done."""
@@ -123,6 +144,9 @@ class UpdateReader:
             asked = perf_counter()
             self.taken.begin()
             wanted = min(self.plan.accumulation, in_epoch - first)
+            ballot = self.weights.ballot
+            if ballot is not None:
+                ballot.begin(trainer.state.global_step, wanted, is_full=self._is_full(epoch, first, wanted))
             samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
             self.ledger.data += perf_counter() - asked
             self._restore_streams_once()
@@ -132,16 +156,42 @@ class UpdateReader:
                 self._stop_without_data(trainer, first)
                 return
             void = self._find_void(samples, epoch)
-            divisors = self.weigh(samples, void)
+            if ballot is not None and ballot.is_due and not ballot.is_cast:
+                self.vote(samples, None)
+            divisors = self.weights.find_divisors(samples, void)
             self.position.advance(count, rows_per_batch=self._rows_per_batch, rows=self._rows)
             if self.skipped is None or self._has_rows(trainer, void, self.skipped):
                 progress = epoch + self.position.batch / in_epoch
-                yield Update(samples, num_items, divisors, progress, epoch, first, sizes, self.taken.sources)
+                if sizes is not None and (missing := self.weights.add_stand_ins(len(samples))):
+                    samples, sizes = samples + samples[-1:] * missing, [*sizes[:-1], sizes[-1] + missing]
+                    self.taken.sources += self.taken.sources[-1:] * missing
+                sources, tokens = self.taken.sources, None if ballot is None else ballot.add_tokens
+                yield Update(samples, num_items, divisors, progress, epoch, first, sizes, sources, tokens)
         self._restore_streams_once()
+
+    def vote(self, batches: list[Batch], counted: Sequence[Tensor] | None) -> None:
+        """Tell the other processes about the micro-batches of a step; `counted` are their targets, if known."""
+        self.weights.vote(batches, counted, self._find_padding_batches(len(batches)), len(self.taken.skipped))
+
+    def count_targets(self, batches: list[Batch], counted: Sequence[Tensor]) -> int:
+        """Return the number of targets of this process, given those of its micro-batches."""
+        return int(sum(clear_void(read_numbers(counted), self._find_padding_batches(len(batches)))))
+
+    def _is_full(self, epoch: int, first: int, count: int) -> bool:
+        """Return whether batches are known to have as many rows in every process."""
+        batching = self._batching
+        if type(batching) is not Batching or self.cuts:
+            return False
+        begin = getattr(self.loader, "epoch_start", None)
+        if begin is None or begin.epoch != epoch:
+            begin = EpochStart(epoch, 0, 0)
+        return begin.row + (first + count - begin.batch) * batching.rows_per_batch <= batching.rows
 
     def _open_epoch(self, epoch: int, in_epoch: int, step: int) -> Iterator[Batch]:
         """Return the batches of an epoch, or the rest of them, after passing the first of the run to `inspect`."""
         begin_epoch(self.loader, epoch)
+        if self.reader is not self.loader and (starts := find_worker_starts(self.reader, is_inside_epoch=False)):
+            continue_workers(self.loader, starts)  # it read the rest of an epoch
         position, self.reader = self.position, self.loader
         if position.is_inside_epoch:  # its order was drawn, and its next batch read, before the checkpoint
             position.restore_generators(self.loader)
@@ -215,20 +265,12 @@ class UpdateReader:
         void = [self._real_rows(self.position.batch + index) == 0 or unread[index] for index in range(len(sizes))]
         return [is_void for is_void, size in zip(void, sizes, strict=True) for _ in range(size)]
 
-    def drop_padding_batches(self, batches: list[Batch]) -> list[Batch]:
-        """Return the batches without the padding batches among them."""
-        return [
-            batch for batch, void in zip(batches, self._find_padding_batches(len(batches)), strict=True) if not void
-        ]
-
     def _has_rows(self, trainer: TrainHooks, void: list[bool], skipped: SkippedRows) -> bool:
         """Return whether there are rows to compute a step from; record rows that could not be read."""
-        bad = tuple(self.taken.skipped)
-        if self.processes == 1:
+        bad, ballot = tuple(self.taken.skipped), self.weights.ballot
+        if ballot is None:
             skipped.add(bad)
             return bool(void)
-        own = torch.tensor([float(not all(void)), float(len(bad))], dtype=torch.float64)
-        any_rows, any_bad = trainer.strategy.sum(own).tolist()
-        if any_bad:
+        if any(vote.bad_rows for vote in ballot.votes):
             skipped.add(bad, gather=trainer.strategy.gather_objects)
-        return any_rows > 0
+        return any(vote.has_rows for vote in ballot.votes)

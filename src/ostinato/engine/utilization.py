@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from ..arguments.settings import RunSettings
+from ..core import accelerator
 from ..core.device_peaks import find_device_peak
 from ..core.protocols import Strategy
 from .run import Run
@@ -19,11 +19,11 @@ def find_peak(settings: RunSettings, model: nn.Module, strategy: Strategy) -> fl
     if not settings.counts_tokens:
         return None
     peak = settings.peak_flops
-    if peak is None and strategy.device.type == "cuda":
+    if peak is None and (name := accelerator.get_name(strategy.device)) is not None:
         precision = name_precision(settings, strategy.device, list(model.parameters()))
-        in_float32 = "fp32" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-        peak = find_device_peak(torch.cuda.get_device_name(strategy.device), _NUMBERS.get(precision, in_float32))
-    return None if peak is None else peak * strategy.size
+        in_float32 = "tf32" if accelerator.uses_tf32(strategy.device) else "fp32"
+        peak = find_device_peak(name, _NUMBERS.get(precision, in_float32))
+    return None if peak is None else peak * strategy.processes
 
 
 def compute_utilization(model: nn.Module, run: Run, tokens_per_second: float) -> float | None:

@@ -24,7 +24,7 @@ from ..core.logged_numbers import TrackedNumbers, collect_numbers
 from ..core.outputs import EvalLoopOutput
 from ..core.protocols import Batch, EvalHooks, Strategy
 from ..core.stop_request import Interrupted
-from ..core.tree import first_dimension, has_no_rows, truncate
+from ..core.tree import first_dimension, has_no_rows, join_rows, move_to_host, truncate, truncate_rows
 from .eval_metrics import add_tracked
 from .eval_plan import PADDING, EvalPlan
 from .kept_rows import KeptRows
@@ -112,9 +112,14 @@ def _gather(part: dict[str, Any], strategy: Strategy, real: int, plan: EvalPlan)
     """Cut padding rows, gather over the processes, and count the rows."""
     if strategy.size == 1:
         return {**part, "rows": real}
-    padding = {"logits": plan.prediction_padding}
-    gathered = {
-        name: None if tree is None else strategy.gather(truncate(tree, real), pad=padding.get(name, PADDING))
-        for name, tree in part.items()
-    }
+    padding, gathered = {"logits": plan.prediction_padding}, {}
+    for name, tree in part.items():
+        pad = padding.get(name, PADDING)
+        if tree is None:
+            gathered[name] = None
+        elif plan.gathers_objects and name not in ("losses", "weights"):
+            of_processes = strategy.gather_objects(move_to_host(truncate_rows(tree, real)))
+            gathered[name] = join_rows(of_processes, padding_index=pad)
+        else:
+            gathered[name] = strategy.gather(truncate(tree, real), pad=pad)
     return {**gathered, "rows": int(strategy.sum(torch.tensor(real)))}

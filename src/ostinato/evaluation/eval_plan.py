@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ..arguments.settings import EvaluationSettings
 from ..checkpoint.callback_tensors import use_callback_weights
@@ -19,7 +19,7 @@ from ..core.tree import has_length
 from ..data.empty_batches import report_empty_batch
 from ..data.epoch_position import get_row_counter
 from ..data.sizes import count_examples
-from ..loss.counting import weigh
+from ..loss.counting import count_targets, weigh
 from ..optim.schedule_free import use_averaged_weights
 from ..strategies.precision import half_precision_weights
 from .metric_run import MetricRun
@@ -45,6 +45,7 @@ class EvalPlan:
     weigh: Callable[[Any], float]  # the weight of a batch's mean loss
     real_rows: Callable[[int], int | None]  # rows of batch k on this process that are not padding
     preparation_time: float | None  # of the model, when nothing was trained before
+    gathers_objects: bool = False  # a list has one entry for each row, and rows may be any objects
     emits_events: bool = True  # callbacks are called for every batch
     prediction_padding: float = PADDING  # fills predictions that are shorter than those of other batches
     report_empty: Callable[[Any, int], None] = lambda batch, number: None  # gets a batch without rows, and its number
@@ -91,6 +92,7 @@ def plan_evaluation(
         keep_losses=settings.keep_losses,
         metric_per_batch=settings.metric_per_batch and metrics.function is not None,
         join_batches=settings.join_batches,
+        gathers_objects=settings.gathers_objects,
         main_input=getattr(host.model, "main_input_name", "input_ids"),
         prefix=prefix,
         ignore_keys=ignore_keys,
@@ -131,6 +133,15 @@ def prepare_model(host: EvalHost, model: nn.Module) -> Iterator[None]:
 def weigh_batch(host: LossHost, inputs: Batch) -> float:
     """Return the weight of a batch's mean loss."""
     return weigh(inputs, shifted=host._has_shifted_labels(inputs), labels_are=host._labels_are)
+
+
+def weigh_without_wait(host: LossHost, inputs: Batch) -> float | Tensor:
+    """Return the weight of a batch's mean loss; of a batch on a device it stays there."""
+    labels = inputs.get(host._labels_are)
+    if isinstance(labels, Tensor) and not labels.is_cpu:
+        targets = count_targets(labels, shifted=host._has_shifted_labels(inputs))
+        return 0.0 if targets is None else targets
+    return weigh_batch(host, inputs)
 
 
 def _open_store(settings: EvaluationSettings, loader: Any) -> RowStore:

@@ -17,12 +17,22 @@ _UNSET_BY_NONE = ("max_length", "max_new_tokens", "num_beams")
 _UNCONFIGURED_WIDTH = 20  # the limit of `generate` if none is configured
 
 
-def generate(model: nn.Module, inputs: Batch, options: Mapping[str, Any], *, label_names: Collection[str]) -> Tensor:
-    """Return the ids that `model` generates for each row, as wide as the longest of the batch."""
+def generate(
+    model: nn.Module,
+    inputs: Batch,
+    options: Mapping[str, Any],
+    *,
+    label_names: Collection[str],
+    in_step: bool = False,
+) -> Tensor:
+    """Return the ids that `model` generates for each row, as wide as the longest of the batch.
+
+    With `in_step`, processes go on until the last of them is done: each needs the others' weights.
+    """
     write: Any = model.generate
     given = select_inputs(inputs, label_names, wanted=inspect.signature(write).parameters)
     with torch.no_grad():
-        written = write(**{**given, **_select_options(options)})
+        written = write(**{**given, **_select_options(options), **({"synced_gpus": True} if in_step else {})})
     return getattr(written, "sequences", written)  # return_dict_in_generate=True: an object with more than the ids
 
 
@@ -46,7 +56,7 @@ def select_inputs(inputs: Batch, label_names: Collection[str], wanted: Collectio
 def _select_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options for `generate`.
 
-    No process waits for another during generation, so `synced_gpus` is left out.
+    Whether a process waits for others during generation is not up to the user, so `synced_gpus` is left out.
     """
     unset = {name for name in _UNSET_BY_NONE if options.get(name) is None} | {"synced_gpus"}
     return {name: value for name, value in options.items() if name not in unset}

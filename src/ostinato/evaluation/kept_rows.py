@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import ModelOutputError
+from ..core.host_copy import HostCopy
 from ..core.outputs import EvalLoopOutput
 from ..core.tree import numpify
 from .eval_metrics import average_losses, name_metrics
@@ -22,6 +24,17 @@ class PredictionShapeError(ModelOutputError, RuntimeError):
     """Predictions of different batches that cannot be joined (transformers raises RuntimeError here)."""
 
 
+@dataclass(frozen=True)
+class LeavingBatch:
+    """A batch on its way from the device to the host."""
+
+    copied: HostCopy
+    facts: Mapping[str, Any]
+    rows: int
+    number: int
+    is_last: bool
+
+
 class KeptRows:
     """The rows that an evaluation keeps, off the device."""
 
@@ -29,22 +42,40 @@ class KeptRows:
         self.plan, self.store, self.rows = plan, plan.store(), 0
         self.names = _ALL if not plan.metric_per_batch else _PREDICTIONS if plan.keep_predictions else _LOSSES
         self.facts: Mapping[str, Any] = {}  # about the last batch
+        self._leaving: LeavingBatch | None = None
 
     def add(
         self, part: Mapping[str, Any], metric_run: MetricRun, current_batch: CurrentBatch, *, is_last: bool
     ) -> None:
-        """Move a batch off the device at once; pass it to a metric function that takes each batch."""
-        plan, self.facts = self.plan, part["facts"]
-        moved = _ALL if plan.keep_predictions or metric_run.function is not None else _LOSSES
-        kept = {name: numpify(part[name]) for name in moved}
+        """Move a batch off the device; pass it to a metric function that takes each batch.
+
+        The device copies it while it computes the next one, and the host takes it after that one is launched.
+        """
+        moved = _ALL if self.plan.keep_predictions or metric_run.function is not None else _LOSSES
+        copied = HostCopy({name: part[name] for name in moved})
+        self._take(metric_run, current_batch)
+        self._leaving = LeavingBatch(copied, part["facts"], part["rows"], current_batch.number, is_last)
+        if copied.has_arrived:
+            self._take(metric_run, current_batch)
+
+    def _take(self, metric_run: MetricRun, current_batch: CurrentBatch) -> None:
+        """Take the batch that is leaving the device, if there is one."""
+        batch, self._leaving = self._leaving, None
+        if batch is None:
+            return
+        plan, self.facts = self.plan, batch.facts
+        kept = {name: numpify(tree) for name, tree in batch.copied.get().items()}
         if plan.metric_per_batch:
-            given = {**kept, "facts": self.facts, "losses": kept["losses"] if plan.keep_losses else None}
-            metric_run.add_to_function(given, current_batch, is_last=is_last)
-        self.rows += part["rows"]
-        self.store.add({name: kept.get(name) for name in self.names}, part["rows"])
+            given = {**kept, "facts": batch.facts, "losses": kept["losses"] if plan.keep_losses else None}
+            newest, current_batch.number = current_batch.number, batch.number  # for errors
+            metric_run.add_to_function(given, current_batch, is_last=batch.is_last)
+            current_batch.number = newest
+        self.rows += batch.rows
+        self.store.add({name: kept.get(name) for name in self.names}, batch.rows)
 
     def summarize(self, metric_run: MetricRun, current_batch: CurrentBatch) -> EvalLoopOutput:
         """Join the batches, call the metric function with all rows, and name the results."""
+        self._take(metric_run, current_batch)
         plan = self.plan
         logits = self._join("logits", plan.prediction_padding)
         labels, inputs = self._join("labels"), self._join("inputs")

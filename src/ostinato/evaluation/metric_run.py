@@ -17,7 +17,7 @@ from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
 from ..core.tree import tree_map
-from ..metrics.adapters import Stream
+from ..metrics.adapters import LateUpdate, Stream
 from .metric_spec import build_name_error
 
 
@@ -49,6 +49,7 @@ class MetricRun:
     known: Callable[[], Mapping[str, Any]] = dict  # the trainer's values for options that were left open
     processes: int = 1
     _open: list[Stream] = field(default_factory=list)
+    _late: list[tuple[int, LateUpdate]] = field(default_factory=list)  # with the numbers of their batches
     _results: dict[str, Any] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -63,6 +64,7 @@ class MetricRun:
 
         If there are no labels by name, only metrics that take the whole prediction get it (`update(prediction)`).
         """
+        self._make_late_updates(current_batch)  # of the batch before, while the device computes this one
         if not self.has_streams or part["logits"] is None or part["labels"] is None:
             return
         given = {"predictions": part["logits"], "label_ids": part["labels"], "inputs": part["inputs"]}
@@ -72,8 +74,19 @@ class MetricRun:
             self._open = [stream.open(**self.known()) for stream in self._choose_streams(prediction)]
         for stream in self._open:
             current_batch.function = stream.metric.update
-            stream.add(prediction)
+            self._late.extend((current_batch.number, update) for update in stream.add(prediction))
         current_batch.doing, current_batch.given, current_batch.function = "other", None, None
+
+    def _make_late_updates(self, current_batch: CurrentBatch) -> None:
+        """Update metrics with a batch that had not been computed yet when they got it."""
+        if not self._late:
+            return
+        newest, late, self._late = current_batch.number, self._late, []
+        current_batch.doing = "metrics"
+        for current_batch.number, update in late:
+            current_batch.function = update.metric.update
+            update.make()
+        current_batch.doing, current_batch.function, current_batch.number = "other", None, newest
 
     def _choose_streams(self, prediction: EvalPrediction) -> Sequence[Stream]:
         if prediction.has_labels:
@@ -105,6 +118,7 @@ class MetricRun:
 
     def compute_results(self, current_batch: CurrentBatch) -> dict[str, Any]:
         """Return all results by name."""
+        self._make_late_updates(current_batch)
         for stream in self._open:
             current_batch.doing, current_batch.given, current_batch.function = "metrics", {}, stream.metric.compute
             found = stream.compute(processes=self.processes)
@@ -120,7 +134,7 @@ class MetricRun:
         """Close the metrics, so that the next evaluation starts empty, even if this one failed."""
         for stream in self._open:
             stream.close()
-        self._open = []
+        self._open, self._late = [], []
 
     def _call_function(
         self, current_batch: CurrentBatch, given: dict[str, Any], facts: Mapping[str, Any], **how: Any

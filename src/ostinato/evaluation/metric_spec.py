@@ -45,9 +45,9 @@ class MetricSpec:
 def parse_metrics(compute_metrics: Any = None, metrics: Any = None) -> MetricSpec:
     """Parse both arguments; raise if one is invalid.
 
-    >>> asked(metrics=["f1", ("accuracy", {"name": "hits"})]).names
+    >>> parse_metrics(metrics=["f1", ("accuracy", {"name": "hits"})]).names
     ('f1', 'hits')
-    >>> asked(compute_metrics="auto").auto
+    >>> parse_metrics(compute_metrics="auto").auto
     True
     """
     function = compute_metrics if _is_function(compute_metrics) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import metrics
 from ..arguments.settings import EvaluationSettings
-from ..arguments.validate_trainer import check_metric_name, set_direction
+from ..arguments.validate_trainer import ALWAYS_MEASURED, check_metric_name, is_left_to_subclass, set_direction
 from ..core.errors import MetricError
 from ..core.notices import note_once
 from ..core.outputs import EvalPrediction
@@ -92,29 +92,50 @@ def name_evaluated_set(description: str, prefix: str, sets: Any) -> str:
 
 def check_requested(host: MetricRequestHost) -> None:
     """Raise if requested metrics are invalid. Called in the constructor."""
-    parse_metrics(host.compute_metrics, host._metrics_asked)
-    for options in _get_set_options(host).values():
-        if options is not None:
+    sets = [options for options in _get_set_options(host).values() if options is not None]
+    try:
+        parse_metrics(host.compute_metrics, host._metrics_argument)
+        for options in sets:
             parse_metrics(options.compute_metrics, options.metrics)
+    except MetricError as error:
+        raise error.with_traceback(None) from None  # the traceback of the check says nothing to a user
 
 
 def get_requested_metrics(host: MetricRequestHost, options: EvalSet | None = None) -> MetricSpec:
     """Return the metrics of a set, or else the trainer's. Read at the moment of use."""
     if options is not None and options.measures:
         return parse_metrics(options.compute_metrics, options.metrics)
-    return parse_metrics(host.compute_metrics, host._metrics_asked)
+    return parse_metrics(host.compute_metrics, host._metrics_argument)
+
+
+def find_requested_metrics(host: MetricRequestHost, options: EvalSet | None = None) -> MetricSpec:
+    """Return the metrics of a set as far as they are known; a subclass's own evaluation may use any other object."""
+    try:
+        return get_requested_metrics(host, options)
+    except MetricError:
+        if not is_left_to_subclass("compute_metrics", host._is_replaced):
+            raise
+        return MetricSpec()
+
+
+def are_requested(host: MetricRequestHost, options: EvalSet | None = None) -> bool:
+    """Return whether a set has a metric besides its loss, of whatever kind."""
+    given = (host.compute_metrics, host._metrics_argument)
+    if options is not None and options.measures:
+        given = (options.compute_metrics, options.metrics)
+    return any(one is not None and not (isinstance(one, (list, tuple, Mapping)) and not one) for one in given)
 
 
 def has_metrics(host: MetricRequestHost) -> bool:
     """Return whether any evaluation set has a metric besides its loss."""
-    return any(get_requested_metrics(host, options) for options in _get_set_options(host).values())
+    return any(are_requested(host, options) for options in _get_set_options(host).values())
 
 
 def list_stateful_parts(host: MetricRequestHost) -> list[Any]:
     """Return metric functions and objects, which may hold state from earlier calls."""
     sets = [options for options in _get_set_options(host).values() if options is not None]
     own = [part for one in sets for part in (one.compute_metrics, one.metrics, one.data_collator)]
-    return [host.compute_metrics, host._metrics_asked, *own]
+    return [host.compute_metrics, host._metrics_argument, *own]
 
 
 def _get_set_options(host: MetricRequestHost) -> dict[str | None, EvalSet | None]:
@@ -125,7 +146,7 @@ def _get_set_options(host: MetricRequestHost) -> dict[str | None, EvalSet | None
 
 def check_best_metric(host: MetricsHost) -> None:
     """Raise unless `metric_for_best_model` is measured; take a derived better direction from the metric."""
-    measured = {name: get_requested_metrics(host, options) for name, options in _get_set_options(host).items()}
+    measured = {name: find_requested_metrics(host, options) for name, options in _get_set_options(host).items()}
     known = {name: one.names for name, one in measured.items()}
     if not host._can_add_metrics() and None not in known.values():
         check_metric_name(host.args, {name: names or () for name, names in known.items()})
@@ -137,12 +158,24 @@ def check_best_metric(host: MetricsHost) -> None:
     set_direction(host.args, directions)
 
 
+def list_metric_names(host: MetricsHost) -> list[str] | None:
+    """Return the names of the metrics that every evaluation returns; None if code of the user's may add others."""
+    measured = {name: find_requested_metrics(host, options).names for name, options in _get_set_options(host).items()}
+    if host._can_add_metrics() or None in measured.values():
+        return None
+    found = [] if None in measured else ["eval_loss"]
+    for one, names in measured.items():
+        prefix = "eval" if one is None else f"eval_{one}"
+        found += [f"{prefix}_{name}" for name in (*ALWAYS_MEASURED, *(names or ()))]
+    return found
+
+
 # ---- one evaluation -------------------------------------------------------------------------------------------------
 
 
 def decide_loss_only(host: MetricRequestHost, request: EvalRequest) -> bool | None:
     """Return True if there are no metrics, so that no predictions are kept; else None: as the arguments say."""
-    return None if get_requested_metrics(host, request.options) else True
+    return None if are_requested(host, request.options) else True
 
 
 def build_metric_run(host: MetricsHost, request: EvalRequest) -> MetricRun:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from ..core.protocols import Batch, LossHost
 from ..core.tree import detach
 from ..loss.counting import count_targets
 from ..loss.model_outputs import BareTensorError, as_tensor, split_loss, split_result
-from .eval_plan import weigh_batch
+from .eval_plan import weigh_without_wait
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class StepInputs:
     has_loss: bool
     keywords: dict[str, Any]  # of compute_loss
     returns_outputs: bool  # compute_loss returns the model's outputs beside the loss
-    weight: float  # of the mean loss
+    weigh: Callable[[], float | Tensor]  # returns the weight of the mean loss
 
 
 def plan_step(host: LossHost, inputs: Batch, *, can_return_loss: bool) -> StepInputs:
@@ -37,14 +38,14 @@ def plan_step(host: LossHost, inputs: Batch, *, can_return_loss: bool) -> StepIn
     has_labels = bool(label_names) and all(inputs.get(name) is not None for name in label_names)
     wants_loss = inputs.get("return_loss")
     if not has_labels and (label_names or not (can_return_loss if wants_loss is None else wants_loss)):
-        return StepInputs(None, False, {}, False, 0.0)
+        return StepInputs(None, False, {}, False, lambda: 0.0)
     keywords = _build_loss_keywords(host, inputs)
     return StepInputs(
         labels=_unwrap_single(detach(tuple(inputs.get(name) for name in label_names))),
         has_loss=True,
         keywords=keywords,
         returns_outputs="return_outputs" in keywords,
-        weight=weigh_batch(host, inputs),
+        weigh=partial(weigh_without_wait, host, inputs),
     )
 
 
@@ -70,7 +71,7 @@ def _build_loss_keywords(host: LossHost, inputs: Batch) -> dict[str, Any]:
 
 def _count_targets(host: LossHost, inputs: Batch) -> Tensor | None:
     """Return the number of targets of a batch, if the loss takes it."""
-    if not host.objective.wants_count or "labels" not in inputs:
+    if not host.loss_objective.wants_count or "labels" not in inputs:
         return None
     if host.strategy.size > 1 and host._is_overridden("compute_loss"):
         return None  # given a count, a subclass may multiply by the number of processes, as transformers does
@@ -85,8 +86,10 @@ def read_loss(host: LossHost, step: StepInputs, result: Any) -> tuple[Tensor | N
     source = host._name_loss_source()
     loss, outputs = split_result(result, source) if step.returns_outputs else (result, None)
     total, parts = split_loss(loss, source)
-    for name, part in parts.items():
-        track(name, part, step.weight)
+    if parts:
+        weight = step.weigh()
+        for name, part in parts.items():
+            track(name, part, weight)
     return (None if total is None else as_tensor(total, source).detach().mean()), outputs
 
 
@@ -131,6 +134,7 @@ def _get_hidden_names(outputs: Mapping[Any, Any], ignore_keys: list[str], *, has
 class OutputNames:
     """The names of the last batch's outputs. They are valid for the very object that the step returned.
 
+    >>> import torch
     >>> names, logits = OutputNames(), torch.ones(2)
     >>> names.note(logits, ("logits",))
     >>> names.of(logits), names.of(2 * logits)

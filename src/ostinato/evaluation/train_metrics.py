@@ -58,7 +58,7 @@ def compute_loss(host: TrainMetricsHost, model: nn.Module, inputs: Batch, **coun
     labels = list(map(inputs.get, host.label_names))  # read first: some losses remove them from the batch
     result = host.compute_loss(model, inputs, return_outputs=True, **count)
     is_pair = type(result) is tuple and len(result) == 2  # nearly always
-    loss, outputs = result if is_pair else split_result(result, host.objective.source)
+    loss, outputs = result if is_pair else split_result(result, host.loss_objective.source)
     if is_collecting():
         _add_to_window(host, window, outputs, labels)
     return loss

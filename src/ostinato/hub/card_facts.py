@@ -31,7 +31,7 @@ class CardHost(Protocol):
     _train_batch_size: int
 
     @property
-    def _home(self) -> Path: ...
+    def _output_path(self) -> Path: ...
 
     def is_world_process_zero(self) -> bool: ...
 
@@ -39,7 +39,7 @@ class CardHost(Protocol):
 def create_model_card(trainer: CardHost, asked: CardRequest, name: str | None) -> None:
     """Write README.md into the output directory, in the first process."""
     if trainer.is_world_process_zero():
-        write_card(trainer._home, asked, collect_facts(trainer, name))
+        write_card(trainer._output_path, asked, collect_facts(trainer, name))
 
 
 def collect_facts(trainer: CardHost, name: str | None) -> CardFacts:
@@ -56,7 +56,7 @@ def collect_facts(trainer: CardHost, name: str | None) -> CardFacts:
         tags = [*([f"base_model:adapter:{base}"] if base else []), *kinds]
         tags += ["transformers"] if is_transformers else []
     return CardFacts(
-        name=name or trainer._home.absolute().name,
+        name=name or trainer._output_path.absolute().name,
         model_class=type(inner).__name__,
         library_name="peft" if adapters else "transformers" if is_transformers else None,
         base_model=base,

@@ -110,9 +110,9 @@ class Push:
 class Publisher:
     """The repository of one trainer, uploads in progress, and checkpoints still to upload."""
 
-    def __init__(self, repository: Repository, home: Path) -> None:
+    def __init__(self, repository: Repository, output_path: Path) -> None:
         self.repository = repository
-        self.home = home
+        self.output_path = output_path
         self.uploads = Uploads()
         self.in_progress: list[Push] = []
         self.pending: dict[str, Path] = {}  # by place in the repository: the checkpoint that should be there
@@ -127,7 +127,7 @@ class Publisher:
         upload = self.uploads.start(self.repository.create_if_missing, timeout=CREATION_TIMEOUT)
         self.uploads.wait(upload)
         if upload.error is not None:
-            by_hand = self.repository.format_command(self.home, message="End of training")
+            by_hand = self.repository.format_command(self.output_path, message="End of training")
             self._warn_once(upload.error, more=f"; to upload after training: {by_hand}")
 
     def push(self, commit: Commit, *, is_blocking: bool = False) -> Push | None:
@@ -197,14 +197,14 @@ class Publisher:
         self._staged = [one for one in self._staged if one.remove.alive]
         if not self._has_removed_leftovers:
             self._has_removed_leftovers = True
-            staging.remove_leftovers(self.home, keep={one.folder for one in self._staged})
+            staging.remove_leftovers(self.output_path, keep={one.folder for one in self._staged})
         staged = None
         try:
-            staged = staging.StagedFolder(self.home)
+            staged = staging.StagedFolder(self.output_path)
             for source, left_out, is_sealed in sources:
                 staged.add_folder(source, link_all=is_sealed, exclude=partial(staging.matches_any, patterns=left_out))
         except OSError as error:
-            warn(f"nothing is uploaded: the files could not be staged in {self.home}: {error}")
+            warn(f"nothing is uploaded: the files could not be staged in {self.output_path}: {error}")
             if staged is not None:
                 staged.remove()
             return None
@@ -233,7 +233,7 @@ class HubHost(Protocol):
     _publishing: Publisher | None
 
     @property
-    def _home(self) -> Path: ...
+    def _output_path(self) -> Path: ...
 
     def init_hf_repo(self, token: str | None = None) -> None: ...
 
@@ -254,7 +254,7 @@ def init_repository(trainer: HubHost, token: str | None) -> None:
     settings = HubSettings.of(trainer.args)
     repository = Repository(settings.name, token if token is not None else settings.token, settings.private)
     repository.check_name()
-    trainer._publishing = publisher = Publisher(repository, trainer._home)
+    trainer._publishing = publisher = Publisher(repository, trainer._output_path)
     publisher.create_repository()
     trainer.hub_model_id = repository.id or repository.name
     trainer.push_in_progress = None
@@ -300,9 +300,9 @@ def _build_commit(trainer: HubHost, publisher: Publisher, settings: HubSettings,
 
 def _list_output_files(publisher: Publisher) -> Source:
     """Return the output directory without what is private; of a checkpoint that was copied into it, the model."""
-    left_out = (*_PRIVATE_FILES, *(path.name for path in list_moved_directories(publisher.home)))
-    copied = _TRAINING_STATE_FILES if has_manifest(publisher.home) else ()
-    return publisher.home, (*left_out, *copied), False
+    left_out = (*_PRIVATE_FILES, *(path.name for path in list_moved_directories(publisher.output_path)))
+    copied = _TRAINING_STATE_FILES if has_manifest(publisher.output_path) else ()
+    return publisher.output_path, (*left_out, *copied), False
 
 
 def _list_model_files(folder: Path, processing_files: Collection[str]) -> Source:
@@ -365,7 +365,7 @@ def push_to_hub(
     publisher.collect_finished(warns=False)
     if push.upload.error is None:
         return push.upload.future.result()
-    _warn_about_missing(publisher, f"{message!r} was not uploaded, and is kept in {publisher.home}", [commit])
+    _warn_about_missing(publisher, f"{message!r} was not uploaded, and is kept in {publisher.output_path}", [commit])
     return None
 
 
@@ -373,7 +373,7 @@ def _get_publisher(trainer: HubHost) -> Publisher:
     if trainer._publishing is None:
         trainer.init_hf_repo()
     assert trainer._publishing is not None
-    trainer._publishing.home = trainer._home  # arguments may have been changed since
+    trainer._publishing.output_path = trainer._output_path  # arguments may have been changed since
     return trainer._publishing
 
 

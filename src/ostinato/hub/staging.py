@@ -28,8 +28,8 @@ class StagedFolder:
     >>> staged.add_folder(Path("out/checkpoint-10"), link_all=True, exclude=str.isupper)  # doctest: +SKIP
     """
 
-    def __init__(self, home: Path) -> None:
-        self.folder = Path(home) / f"{PREFIX}{uuid.uuid4().hex[:12]}"
+    def __init__(self, output_path: Path) -> None:
+        self.folder = Path(output_path) / f"{PREFIX}{uuid.uuid4().hex[:12]}"
         self.folder.mkdir(parents=True)
         self.size = 0
         self._linked: set[tuple[int, int]] = set()
@@ -64,9 +64,9 @@ class StagedFolder:
                 path.unlink()
 
 
-def remove_leftovers(home: Path, keep: set[Path]) -> None:
+def remove_leftovers(output_path: Path, keep: set[Path]) -> None:
     """Remove the folders of uploads whose program was killed."""
-    for path in Path(home).glob(f"{PREFIX}*"):
+    for path in Path(output_path).glob(f"{PREFIX}*"):
         if path.is_dir() and path not in keep:
             shutil.rmtree(path, ignore_errors=True)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..arguments.secrets import remove_secrets
+from ..core import accelerator
 from ..core.memory_tracker import read_resident_bytes
 
 # Those that may change what a run computes. Only what is imported is looked up: looking takes time.
@@ -50,11 +51,8 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "device": str(device),
         "packages": _read_versions(),
     }
-    if device.type == "cuda":
-        with suppress(Exception):  # a driver that does not answer is no reason to stop
-            properties = torch.cuda.get_device_properties(device)
-            found["device_name"], found["device_memory"] = properties.name, properties.total_memory
-            found["cuda"] = torch.version.cuda
+    with suppress(Exception):  # a driver that does not answer is no reason to stop
+        found |= accelerator.describe_device(device)
     return found
 
 
@@ -148,12 +146,12 @@ class MemoryGauge:
     """The memory that the process and its device use, measured at most a few times a second."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device if device.type == "cuda" else None
+        self._device = device
         self._found: dict[str, int] = {}
         self._next_read = -math.inf
 
     def read(self) -> dict[str, int]:
-        """Return the last measured bytes: `rss` of the process (Linux), `device_peak` of torch on a CUDA device."""
+        """Return the last measured bytes: `rss` of the process (Linux), `device_peak` of torch on its device."""
         now = monotonic()
         if now >= self._next_read:
             self._found, self._next_read = self._measure(), now + _SECONDS_BETWEEN_READS
@@ -163,6 +161,8 @@ class MemoryGauge:
         found = {}
         if (resident := read_resident_bytes()) is not None:
             found["rss"] = resident
-        if self._device is not None:
-            found["device_peak"] = torch.cuda.max_memory_allocated(self._device)
+        with suppress(RuntimeError):  # of a device that has failed: the journal still tells how the run ended
+            memory = accelerator.read_memory(self._device)
+            if memory is not None and memory.peak is not None:
+                found["device_peak"] = memory.peak
         return found

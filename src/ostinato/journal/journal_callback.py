@@ -56,6 +56,9 @@ class JournalCallback(QuietCallback):
 
     Nothing is written before training begins, so a run that cannot start leaves no journal. A line that cannot
     be written is reported once, and training continues.
+
+    >>> [json.loads(line)["event"] for line in open("out/events.jsonl")][:1]  # doctest: +SKIP
+    ['start']
     """
 
     def __init__(self) -> None:
@@ -82,12 +85,21 @@ class JournalCallback(QuietCallback):
     # ---- the run, as the trainer opens and closes it --------------------------------------------------------------
 
     def open(self, view: RunView) -> None:
-        """Prepare for a run; nothing is written yet."""
+        """Prepare for a run; nothing is written yet.
+
+        Args:
+            view: What the journal reads of the run.
+        """
         self._view, self._has_begun, self._pending, self._run_id = view, False, [], view.run_id
         self._head = f'{{"v":{VERSION},"run":{format_json(view.run_id)},"time":'
 
     def record_notice(self, kind: str, text: str) -> None:
-        """Record a notice or warning."""
+        """Record a notice or warning.
+
+        Args:
+            kind: The name of the event.
+            text: The text; keys and tokens in it are removed.
+        """
         entry = {"event": kind, "text": remove_keys(text)[:_MAX_TEXT]}
         if self._has_begun:
             self._write(entry)
@@ -95,13 +107,26 @@ class JournalCallback(QuietCallback):
             self._pending.append({**entry, "time": round(time.time(), 3)})
 
     def record_save(self, path: str, step: int, size: int, seconds: float, *, is_best: bool) -> None:
-        """Record that a checkpoint or model is complete on the disk."""
+        """Record that a checkpoint or model is complete on the disk.
+
+        Args:
+            path: Where it was saved.
+            step: The step.
+            size: The number of bytes.
+            seconds: How long it took.
+            is_best: Whether it is the best one so far.
+        """
         if self._has_begun:
             entry = {"event": "save", "step": step, "path": path, "bytes": size, "seconds": round(seconds, 4)}
             self._write({**entry, "best": is_best})
 
     def record_failure(self, error: BaseException, step: int) -> None:
-        """Record that training failed or was stopped."""
+        """Record that training failed or was stopped.
+
+        Args:
+            error: The exception that ended training.
+            step: The step at which it was raised.
+        """
         if not self._has_begun or self._view is None:
             return
         entry = {"step": step, "seconds": _round(self._view.read_seconds()), "rows": self._view.read_coverage()}

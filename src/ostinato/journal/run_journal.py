@@ -76,7 +76,7 @@ class _RunView:
 
     def __init__(self, trainer: JournalHost, directory: Path, checkpoint: str | None) -> None:
         self.trainer, self.directory, self.checkpoint = trainer, directory, checkpoint
-        self.run_id = trainer._run_home.run_id
+        self.run_id = trainer._run_directory.run_id
         self.gauge = MemoryGauge(trainer.strategy.device)
 
     @property

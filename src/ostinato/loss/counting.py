@@ -38,6 +38,12 @@ def weigh(batch: Any, *, shifted: bool, labels_are: str = "labels") -> float:
     return 1.0 if rows is None else float(rows)
 
 
+def find_classes(batch: Any, labels_are: str) -> Tensor | None:
+    """Return the labels of a batch if they are classes, any of which may be ignored."""
+    labels = batch.get(labels_are) if isinstance(batch, Mapping) else None
+    return labels if isinstance(labels, Tensor) and not labels.is_floating_point() else None
+
+
 def has_shifted_labels(model: nn.Module) -> bool | None:
     """Return whether the model's loss compares each position with the next label. None: it has to be tried."""
     kind = getattr(model, "loss_type", None)

@@ -23,6 +23,7 @@ from ..core.protocols import Batch
 from .model_outputs import loss_of, require_number, split_loss
 from .named_losses import NamedLosses
 from .scale_probe import Scale, ScaleProbe
+from .share import KnownShare, Share
 from .smoothing import LabelSmoother
 
 LossFunction = Callable[..., Tensor]
@@ -49,6 +50,11 @@ class Objective:
         """Whether the loss can use `num_items_in_batch`."""
         return self.model_takes_num_items or self.loss_func is not None
 
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether no loss is to be rescaled: libraries state so by a `loss_func` that is not a function."""
+        return self.loss_func is not None and not callable(self.loss_func)
+
     def __call__(self, model: nn.Module, inputs: Batch, num_items: Tensor | int | None) -> tuple[Tensor, Any]:
         """Return the loss of one micro-batch, and the model's outputs."""
         labels = None
@@ -68,7 +74,7 @@ class Objective:
 
     def scale_by(self, divisor: float) -> ScaledLoss:
         """Return the loss of a micro-batch whose mean is divided by `divisor` to become its share of the step."""
-        return ScaledLoss(self, divisor)
+        return ScaledLoss(self, KnownShare(divisor))
 
 
 @dataclass(frozen=True)
@@ -76,12 +82,7 @@ class ScaledLoss:
     """The loss of one micro-batch, on the scale of its optimizer step."""
 
     objective: Objective
-    divisor: float = 1.0  # step's weight / (own weight x processes); infinite: the micro-batch has no weight
-
-    @property
-    def weighs_nothing(self) -> bool:
-        """Whether the micro-batch has no targets, or is a padding batch."""
-        return self.divisor == math.inf
+    share: Share
 
     def choose_count(self, num_items: Tensor | int | None) -> Any:
         """Return the count for `compute_loss`: the step's, or the micro-batch's own if only part of a loss uses it."""
@@ -91,7 +92,7 @@ class ScaledLoss:
 
     def get_own_count(self, num_items: Any) -> Any:
         """Return the part of `num_items` that belongs to this micro-batch."""
-        return num_items / (self.divisor * self.objective.processes)
+        return num_items / (self.share.divisor * self.objective.processes)
 
     def share_of(self, loss: Tensor, num_items: Tensor | int | None) -> Tensor:
         """Return the loss as its share of the whole optimizer step: the shares of a step add up to its mean."""
@@ -102,7 +103,8 @@ class ScaledLoss:
             # Only a loss that was divided by the count of all processes has to compensate for their averaging.
             alone = objective.processes == 1 or num_items is None or objective.is_multiplied
             return loss if alone else loss * objective.processes
-        return loss if self.divisor == 1.0 else loss / self.divisor
+        divisor = self.share.divisor
+        return loss if divisor == 1.0 else loss / divisor
 
     def _add_named(self, loss: Any, num_items: Tensor | int | None) -> Tensor:
         """Return one number: the sum, if several losses have names; the share of each is then recorded."""
@@ -110,15 +112,16 @@ class ScaledLoss:
         total, parts = split_loss(loss, objective.source)
         if not parts:
             return require_number(total, objective.source)
-        if self.divisor != 1.0 or objective.processes > 1:  # else the part is its own share
+        if objective.processes > 1 or self.share.divisor != 1.0:  # else the part is its own share
             parts = {name: self.share_of(part, num_items) for name, part in parts.items()}
         objective.named.hold(parts)
         return total
 
     def is_scale_needed(self, num_items: Tensor | int | None) -> bool:
         """Return whether this micro-batch is the first for which the scale of the loss matters."""
-        matters = self.divisor not in (1.0, math.inf) or self.objective.processes > 1
-        return self.objective.scale == "unknown" and num_items is not None and matters
+        if self.objective.scale != "unknown" or num_items is None:
+            return False
+        return self.objective.processes > 1 or self.share.divisor not in (1.0, math.inf)
 
     def settle_scale(self, compute: Callable[[Tensor | int | None], Any], num_items: Any, model: nn.Module) -> Any:
         """Compute the first loss whose scale matters, and determine its scale."""
@@ -126,15 +129,18 @@ class ScaledLoss:
         probe = ScaleProbe(compute, num_items, self.get_own_count(num_items), model, objective.source)
         loss, objective.scale = probe.run()
         if objective.scale == "share" and objective.processes > 1 and objective.overridden:
-            objective.is_multiplied = probe.is_multiplied(self.divisor, objective.processes)
+            objective.is_multiplied = probe.is_multiplied(self.share.divisor, objective.processes)
         return loss
 
 
-def build_zero_loss(model: nn.Module) -> Tensor:
+def build_zero_loss(model: nn.Module, computed: Tensor | None = None) -> Tensor:
     """Return zero, with a zero gradient for every parameter.
 
-    A mean over nothing is NaN, and other processes wait for the gradients.
+    A mean over nothing is NaN, and other processes wait for the gradients. Where they also wait for the layers of the
+    backward, `computed` is the loss whose graph is used.
     """
+    if computed is not None:
+        return torch.nan_to_num(computed) * 0.0
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return torch.stack([(parameter * 0.0).sum() for parameter in trainable]).sum()
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from ..core.divided_tensors import divide_like
 from ..core.errors import ConfigError
 
 
@@ -69,7 +70,14 @@ class Adafactor(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient, and return what `closure` returns."""
+        """Update every parameter that has a gradient, and return what `closure` returns.
+
+        Args:
+            closure: A function that computes the loss again, with gradients.
+
+        Returns:
+            What `closure` returned; None without one.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -81,7 +89,11 @@ class Adafactor(Optimizer):
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state as it was saved; torch alone would round it to the parameters' type."""
+        """Load a state as it was saved; torch alone would round it to the parameters' type.
+
+        Args:
+            state_dict: What `state_dict` returned.
+        """
         super().load_state_dict(state_dict)
         slots = [slot for group in state_dict["param_groups"] for slot in group["params"]]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
@@ -103,7 +115,8 @@ class Adafactor(Optimizer):
 
         state["step"] += 1
         state["RMS"] = _compute_rms(weight)
-        update = _normalise(gradient, group, state)
+        # Averages over an axis of length 1 may be whole on every process, where the weight is divided.
+        update = divide_like(_normalise(gradient, group, state), weight)
         update.div_((_compute_rms(update) / group["clip_threshold"]).clamp_(min=1.0))
         update.mul_(_compute_rate(group, state))
         if group["beta1"] is not None:
@@ -121,6 +134,13 @@ class AdafactorSchedule(LambdaLR):
 
     It reports `initial_lr` before the first step. The rate of a group is that of its first parameter with a gradient.
 
+    Args:
+        optimizer: An `Adafactor` with `relative_step=True`.
+        initial_lr: The rate to report before the first step.
+
+    Raises:
+        ConfigError: The optimizer is given its rate.
+
     >>> optimizer = Adafactor([torch.nn.Parameter(torch.ones(3, 2))])
     >>> AdafactorSchedule(optimizer, initial_lr=0.5).get_last_lr()
     [0.5]
@@ -135,7 +155,7 @@ class AdafactorSchedule(LambdaLR):
                     fix="use get_constant_schedule(optimizer), or Adafactor(..., lr=None, relative_step=True)",
                 )
             group["initial_lr"] = initial_lr
-        super().__init__(optimizer, _unscaled)
+        super().__init__(optimizer, _return_full_rate)
 
     def get_lr(self) -> list[float]:
         """Return the rate of every group's last step, or `initial_lr` before the first."""
@@ -147,6 +167,13 @@ class AdafactorSchedule(LambdaLR):
 
 def get_adafactor_schedule(optimizer: Optimizer, initial_lr: float = 0.0) -> AdafactorSchedule:
     """Return a schedule that reports the rate Adafactor computes for itself; see `AdafactorSchedule`.
+
+    Args:
+        optimizer: An `Adafactor` with `relative_step=True`.
+        initial_lr: The rate to report before the first step.
+
+    Returns:
+        The schedule.
 
     >>> optimizer = Adafactor([torch.nn.Parameter(torch.ones(3, 2))])
     >>> get_adafactor_schedule(optimizer).get_last_lr()
@@ -224,7 +251,7 @@ def _widen(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def _unscaled(_step: int) -> float:
+def _return_full_rate(_step: int) -> float:
     return 1.0
 
 

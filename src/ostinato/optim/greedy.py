@@ -16,6 +16,12 @@ from ..core.notices import note, note_once
 class StreamingAverage:
     """The mean of the last `window_size` values.
 
+    Args:
+        window_size: The number of values.
+
+    Raises:
+        ConfigError: It is less than 1.
+
     >>> average = StreamingAverage(window_size=2)
     >>> [average.streamavg(value) for value in (1.0, 2.0, 4.0)]
     [1.0, 1.5, 3.0]
@@ -33,7 +39,14 @@ class StreamingAverage:
         self.sum = 0.0
 
     def streamavg(self, value: float) -> float:
-        """Add a value, and return the mean so far."""
+        """Add a value, and return the mean so far.
+
+        Args:
+            value: The newest value.
+
+        Returns:
+            The mean of the window.
+        """
         self.values.append(value)
         self.sum += value
         if len(self.values) > self.window_size:
@@ -47,7 +60,11 @@ class StreamingAverage:
         return {"window_size": self.window_size, "values": list(self.values), "sum": self.sum}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from the state of another average."""
+        """Continue from the state of another average.
+
+        Args:
+            state_dict: What `state_dict` returned.
+        """
         self.window_size = state_dict["window_size"]
         self.values = list(state_dict["values"])
         self.sum = state_dict["sum"]
@@ -59,6 +76,27 @@ class GreedyLR(LRScheduler):
     Call `step(metric)` after every evaluation. After a raise the next `warmup` metrics are ignored, after a cut
     the next `cooldown`. Once all rates are at `min_lr`, every further cut counts down from `reset_start`; at zero the
     schedule starts over with the initial rates. `smooth` averages the metric over `window_size` evaluations.
+
+    Args:
+        optimizer: The optimizer whose rates it sets.
+        mode: "min" if a smaller metric is better, or "max".
+        factor: What a rate is multiplied by to lower it, and divided by to raise it.
+        patience: How many improvements or failures in a row change nothing.
+        threshold: By how much a metric has to improve to count as better.
+        threshold_mode: "abs" for a difference in the metric's own unit, "rel" for a share of the best value.
+        cooldown: How many metrics are ignored after a cut.
+        warmup: How many metrics are ignored after a raise.
+        min_lr: The lowest rate, or one for each parameter group.
+        max_lr: The highest rate, or one for each parameter group.
+        eps: The smallest change of a rate that is made.
+        verbose: Report every change.
+        smooth: Average the metric.
+        window_size: The number of metrics in the average.
+        reset_start: The number of cuts at the lowest rate after which it starts over.
+
+    Raises:
+        ConfigError: An option is out of its range, or a list does not have one rate for each parameter group.
+        TypeError: `optimizer` is not an optimizer.
 
     >>> import torch
     >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.01)
@@ -116,7 +154,12 @@ class GreedyLR(LRScheduler):
         _note_bounds_out_of_reach(self._init_lrs, self.min_lrs, self.max_lrs)
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Read the newest value of the metric and adapt the rates."""
+        """Read the newest value of the metric and adapt the rates.
+
+        Args:
+            metrics: The value.
+            epoch: The number of this step; by default one more than the last.
+        """
         current = float(metrics)
         if self._streaming_avg is not None:
             current = self._streaming_avg.streamavg(current)
@@ -130,7 +173,15 @@ class GreedyLR(LRScheduler):
         self._last_lr = self._list_rates()
 
     def is_better(self, current: float, best: float) -> bool:
-        """Return whether `current` improves on `best` by more than the threshold."""
+        """Return whether `current` improves on `best` by more than the threshold.
+
+        Args:
+            current: The new value.
+            best: The best value so far.
+
+        Returns:
+            True for an improvement.
+        """
         margin = self.threshold if self.mode == "max" else -self.threshold
         bound = best * (1.0 + margin) if self.threshold_mode == "rel" else best + margin
         return current > bound if self.mode == "max" else current < bound
@@ -151,7 +202,11 @@ class GreedyLR(LRScheduler):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from the state of another schedule, with its rates."""
+        """Continue from the state of another schedule, with its rates.
+
+        Args:
+            state_dict: What `state_dict` returned.
+        """
         state = dict(state_dict)
         average = state.pop("_streaming_avg", None)
         self.__dict__.update(state)
@@ -223,6 +278,13 @@ class GreedyLR(LRScheduler):
 
 def get_greedy_schedule(optimizer: Optimizer, **kwargs: Any) -> GreedyLR:
     """Return a schedule that raises the rate while a metric improves and lowers it otherwise; see `GreedyLR`.
+
+    Args:
+        optimizer: The optimizer whose rates it sets.
+        **kwargs: Options of `GreedyLR`.
+
+    Returns:
+        The schedule.
 
     >>> import torch
     >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.01)

@@ -37,6 +37,14 @@ def get_parameter_names(
     module that contains it: `^norm` finds `norm.weight` and `encoder.norm.weight`. The type of `model` itself is not
     checked.
 
+    Args:
+        model: The model.
+        forbidden_layer_types: The types of layers to leave out.
+        forbidden_layer_names: Patterns of the names to leave out.
+
+    Returns:
+        The names.
+
     >>> get_parameter_names(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)), [nn.LayerNorm], ["bias"])
     ['0.weight']
     """

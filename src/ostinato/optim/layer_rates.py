@@ -84,7 +84,7 @@ def build_groups_with_rates(
     if layer_decay is not None and layers is None:
         raise ConfigError(
             what="layer_decay needs layers, and this model has none",
-            why="layers are told by the numbers in the names of parameters, such as encoder.layer.3.weight",
+            why="layers are recognized by the numbers in the names of parameters, such as encoder.layer.3.weight",
             fix='give rates by name instead: rules={"head": 1e-3}',
         )
     decayed = set(list_decay_parameters(model))

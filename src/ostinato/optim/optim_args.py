@@ -46,7 +46,7 @@ def parse_options(settings: OptimizerSettings, types: OptionTypes, owner: str) -
     for name, text in settings.options.items():
         if name not in types:
             raise ConfigError(
-                what=f"{settings.name} has no option {name!r}",
+                what=f"{settings.name.value} has no option {name!r}",
                 why=f"{owner} takes {', '.join(option for option in types if option not in owned)}",
                 fix=f"correct optim_args, or leave {name!r} out",
             )

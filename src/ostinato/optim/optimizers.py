@@ -195,7 +195,7 @@ def choose_optimizer(settings: OptimizerSettings, model: nn.Module | None = None
     (<class 'torch.optim.sgd.SGD'>, {'lr': 0.1, 'momentum': 0.9})
     """
     declared = DECLARATIONS[settings.name]
-    cls = import_from(declared.path, declared.package, needed_by=f"optim={str(settings.name)!r}")
+    cls = import_from(declared.path, declared.package, needed_by=f"optim={settings.name.value!r}")
     _note_unused(settings, declared)
     types = {**read_option_types(cls), **declared.options, **_types_of(declared.low_rank or {})}
     options = parse_options(settings, types, cls.__name__)
@@ -224,6 +224,19 @@ def _project(
     return cls, {"params": groups, **kwargs}
 
 
+def is_factory(kind: Any) -> bool:
+    """Return whether a class is no optimizer, and its objects make one of a model and arguments.
+
+    >>> class Muon:
+    ...     def __call__(self, model, **arguments): ...
+    >>> is_factory(Muon), is_factory(torch.optim.SGD)
+    (True, False)
+    """
+    if not isinstance(kind, type) or issubclass(kind, Optimizer):
+        return False
+    return any("__call__" in vars(base) for base in kind.__mro__)
+
+
 def _types_of(options: Mapping[str, Any]) -> OptionTypes:
     return {name: type(value) for name, value in options.items()}
 
@@ -238,10 +251,10 @@ def _merge_betas(kwargs: Arguments) -> Arguments:
 
 def _note_unused(settings: OptimizerSettings, declared: Declaration) -> None:
     if settings.target_modules is not None and declared.low_rank is None:
-        note_once(f"optim_target_modules is not used: {settings.name} updates every trainable parameter")
+        note_once(f"optim_target_modules is not used: {settings.name.value} updates every trainable parameter")
     if settings.weight_decay and not declared.decays and "weight_decay" not in settings.options:
         note_once(
-            f"weight_decay={settings.weight_decay} is not used: {settings.name} is created without it, as in "
+            f"weight_decay={settings.weight_decay} is not used: {settings.name.value} is created without it, as in "
             f"transformers; optim_args='weight_decay={settings.weight_decay}' applies it to every parameter"
         )
 
@@ -249,7 +262,7 @@ def _note_unused(settings: OptimizerSettings, declared: Declaration) -> None:
 def _require(model: nn.Module | None, name: OptimizerNames) -> nn.Module:
     if model is None:
         raise ConfigError(
-            what=f"optim={str(name)!r} without a model",
+            what=f"optim={name.value!r} without a model",
             why="it is created from the modules of the model",
             fix="call get_optimizer_cls_and_kwargs(args, model)",
         )

@@ -31,12 +31,13 @@ def build_schedule(settings: ScheduleSettings, optimizer: Optimizer) -> LRSchedu
     [0.1]
     """
     if any(group["lr"] is None for group in optimizer.param_groups):
-        note_once(
-            f"the {settings.name} schedule is not used: {type(optimizer).__name__} computes its own learning rate"
-        )
+        name, kind = settings.name.value, type(optimizer).__name__
+        note_once(f"the {name} schedule is not used: {kind} computes its own learning rate")
         return get_adafactor_schedule(optimizer)
     if settings.warmup_steps > 0 and "num_warmup_steps" not in _SCHEDULES[settings.name].needs:
-        note_once(f"the {settings.name} schedule has no warmup: warmup_steps={settings.warmup_steps} is not used")
+        note_once(
+            f"the {settings.name.value} schedule has no warmup: warmup_steps={settings.warmup_steps} is not used"
+        )
     return get_scheduler(
         settings.name,
         optimizer,
@@ -62,6 +63,10 @@ def get_scheduler(
         num_training_steps: the steps of the run; ignored by a schedule that does not depend on it.
         scheduler_specific_kwargs: options of the schedule.
 
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer, or with a metric after every evaluation if
+        its name is `reduce_lr_on_plateau` or `greedy`.
+
     Raises:
         ConfigError: a number that the schedule needs is missing, or it does not have one of the options.
 
@@ -76,13 +81,14 @@ def get_scheduler(
         if given[need] is None:
             raise ConfigError(
                 what=f"SchedulerType.{kind.name} requires `{need}`, please provide that argument.",
-                why=f"the shape of the {kind} schedule depends on it",
-                fix=f"get_scheduler({str(kind)!r}, optimizer, {need}=...)",
+                why=f"the shape of the {kind.value} schedule depends on it",
+                fix=f"get_scheduler({kind.value!r}, optimizer, {need}=...)",
             )
-    options = scheduler_specific_kwargs or {}
-    _check_options(kind, schedule, options)
+    options, make = scheduler_specific_kwargs or {}, TYPE_TO_SCHEDULER_FUNCTION[kind]
+    if make is schedule.make:
+        _check_options(kind, schedule, options)
     numbers = {number: given[number] for number in (*schedule.needs, *schedule.takes)}
-    return schedule.make(optimizer, **numbers, **options)
+    return make(optimizer, **numbers, **options)
 
 
 def is_metric_schedule(scheduler: object) -> bool:
@@ -132,6 +138,9 @@ def get_constant_schedule(optimizer: Optimizer, last_epoch: int = -1) -> LambdaL
         optimizer: the optimizer whose rates it sets.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
 
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
+
     >>> schedule = get_constant_schedule(optimizer)
     """
     return LambdaLR(optimizer, schedule_shapes.constant, last_epoch=last_epoch)
@@ -144,6 +153,9 @@ def get_constant_schedule_with_warmup(optimizer: Optimizer, num_warmup_steps: in
         optimizer: the optimizer whose rates it sets.
         num_warmup_steps: the steps of the rise.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
 
     >>> schedule = get_constant_schedule_with_warmup(optimizer, num_warmup_steps=100)
     """
@@ -161,6 +173,9 @@ def get_linear_schedule_with_warmup(
         num_warmup_steps: the steps of the rise.
         num_training_steps: the step at which the rate is zero.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
 
     >>> schedule = get_linear_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
     """
@@ -183,6 +198,9 @@ def get_cosine_schedule_with_warmup(
         num_training_steps: the step at which the cycles end.
         num_cycles: the number of cosine cycles; half a cycle ends at zero.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
 
     >>> schedule = get_cosine_schedule_with_warmup(optimizer, num_warmup_steps=100, num_training_steps=1000)
     """
@@ -210,6 +228,9 @@ def get_cosine_with_hard_restarts_schedule_with_warmup(
         num_training_steps: the step at which the last cycle ends.
         num_cycles: how many times it falls, each time along half a cosine.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
 
     >>> schedule = get_cosine_with_hard_restarts_schedule_with_warmup(optimizer, 100, 1000, num_cycles=3)
     """
@@ -239,6 +260,9 @@ def get_polynomial_decay_schedule_with_warmup(
         lr_end: the last rate.
         power: the power of the remaining time.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
 
     Raises:
         ConfigError: `lr_end` is not below the initial rate, or that is 0.
@@ -274,6 +298,9 @@ def get_inverse_sqrt_schedule(
         timescale: the scale of the square root; by default the warmup, or 10,000 without one.
         last_epoch: the last step that was taken, to continue from; -1 at the start.
 
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
+
     Raises:
         ConfigError: `timescale` is not positive.
 
@@ -297,6 +324,9 @@ def get_reduce_on_plateau_schedule(optimizer: Optimizer, **kwargs: Any) -> Reduc
     Args:
         optimizer: the optimizer whose rates it sets.
         **kwargs: options of torch's `ReduceLROnPlateau`.
+
+    Returns:
+        The schedule; call its `step(metric)` after every evaluation.
 
     >>> schedule = get_reduce_on_plateau_schedule(optimizer, patience=3)
     """
@@ -322,6 +352,9 @@ def get_cosine_with_min_lr_schedule_with_warmup(
         last_epoch: the last step that was taken, to continue from; -1 at the start.
         min_lr: the lowest rate.
         min_lr_rate: the lowest rate as a share of the initial one.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
 
     Raises:
         ConfigError: both of `min_lr` and `min_lr_rate` are set, or neither.
@@ -351,6 +384,22 @@ def get_cosine_with_min_lr_schedule_with_warmup_lr_rate(
     """Return `get_cosine_with_min_lr_schedule_with_warmup` one step earlier: no rate is 0, the last is the lowest.
 
     The first rate is the share `warmup_lr_rate` of the initial one; without it, one step's share of the warmup.
+
+    Args:
+        optimizer: the optimizer whose rates it sets.
+        num_warmup_steps: the steps of the rise.
+        num_training_steps: the step at which the cycles end.
+        num_cycles: the number of cosine cycles; half a cycle ends at the lowest rate.
+        last_epoch: the last step that was taken, to continue from; -1 at the start.
+        min_lr: the lowest rate.
+        min_lr_rate: the lowest rate as a share of the initial one.
+        warmup_lr_rate: the first rate as a share of the initial one.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
+
+    Raises:
+        ConfigError: both of `min_lr` and `min_lr_rate` are set, or neither.
 
     >>> schedule = get_cosine_with_min_lr_schedule_with_warmup_lr_rate(optimizer, 100, 1000, min_lr_rate=0.1)
     """
@@ -390,6 +439,9 @@ def get_wsd_schedule(
         min_lr_ratio: the lowest rate as a share of the initial one.
         num_cycles: the number of cosine cycles, for "cosine".
         last_epoch: the last step that was taken, to continue from; -1 at the start.
+
+    Returns:
+        The schedule; call its `step()` after every step of the optimizer.
 
     Raises:
         ConfigError: neither `num_training_steps` nor `num_stable_steps` is set, or a curve is unknown.
@@ -441,6 +493,11 @@ _SCHEDULES: dict[SchedulerType, _Schedule] = {
     SchedulerType.GREEDY: _Schedule(get_greedy_schedule, target=GreedyLR),
 }
 
+# The function behind each name, for code that puts another in its place.
+TYPE_TO_SCHEDULER_FUNCTION: dict[SchedulerType, Callable[..., LRScheduler]] = {
+    kind: schedule.make for kind, schedule in _SCHEDULES.items()
+}
+
 
 def _check_options(kind: SchedulerType, schedule: _Schedule, options: Mapping[str, Any]) -> None:
     """Raise if an option does not exist in the schedule, or a required one is missing."""
@@ -450,7 +507,7 @@ def _check_options(kind: SchedulerType, schedule: _Schedule, options: Mapping[st
     for name in options:
         if name not in valid:
             raise ConfigError(
-                what=f"the {kind} schedule has no option {name!r}",
+                what=f"the {kind.value} schedule has no option {name!r}",
                 why=f"its options are {', '.join(valid)}",
                 fix=f"leave {name!r} out of lr_scheduler_kwargs, or use another lr_scheduler_type",
             )
@@ -459,7 +516,7 @@ def _check_options(kind: SchedulerType, schedule: _Schedule, options: Mapping[st
     ]
     if missing:
         raise ConfigError(
-            what=f"the {kind} schedule is missing {', '.join(missing)}",
+            what=f"the {kind.value} schedule is missing {', '.join(missing)}",
             why="there is no default that fits every run",
             fix=f"set lr_scheduler_kwargs={{{missing[0]!r}: ...}}",
         )

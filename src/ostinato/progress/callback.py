@@ -55,7 +55,11 @@ class ProgressCallback(QuietCallback):
         self._check_at = 0.0
 
     def watch(self, run: ObservedRun) -> None:
-        """Show this run, from its beginning to its end."""
+        """Show this run, from its beginning to its end.
+
+        Args:
+            run: The run.
+        """
         self._watched = run
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -70,7 +74,7 @@ class ProgressCallback(QuietCallback):
             self._show_header(self._watched)
         if self._screen is not None:
             atexit.register(self.stop)  # after an uncaught exception, too
-            samples = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+            samples = args.train_batch_size * args.data_size * args.gradient_accumulation_steps
             self._screen.begin_training(state, samples_per_step=samples, watched=self._watched)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
@@ -140,13 +144,28 @@ class ProgressCallback(QuietCallback):
             screen.close()
 
     def show_skipping(self, done: int | None, total: int, unit: str) -> bool:
-        """Show how far a resumed run has read again; None when it is done. Return whether it is shown."""
+        """Show how far a resumed run has read again; None when it is done. Return whether it is shown.
+
+        Args:
+            done: How much has been read; None when it is done.
+            total: How much there is to read.
+            unit: What is counted.
+
+        Returns:
+            True if a progress bar is on the screen.
+        """
         if self._screen is not None:
             self._screen.show_skipped(None if done is None else (done, total, unit))
         return self._screen is not None
 
     def show_saving(self, name: str | None, done: int, total: int) -> None:
-        """Show how many bytes of a save are written while training waits; None when it is done."""
+        """Show how many bytes of a save are written while training waits; None when it is done.
+
+        Args:
+            name: The name of what is saved; None when it is done.
+            done: The number of bytes written.
+            total: The number of bytes in all.
+        """
         if self._screen is not None:
             self._screen.show_save(None if name is None else (name, done, total))
 

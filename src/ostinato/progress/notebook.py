@@ -43,13 +43,17 @@ class NotebookProgressCallback(QuietCallback):
         self._batches = 0
 
     def watch(self, run: ObservedRun) -> None:
-        """Show this run, from its beginning to its end."""
+        """Show this run, from its beginning to its end.
+
+        Args:
+            run: The run.
+        """
         self._watched = run
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         self._page = None
         if state.is_world_process_zero:
-            samples = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+            samples = args.train_batch_size * args.data_size * args.gradient_accumulation_steps
             self._page = _Page(state, self._watched, samples, getattr(args, "metric_for_best_model", None))
             self._page.draw()
 

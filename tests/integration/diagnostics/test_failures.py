@@ -53,7 +53,7 @@ def test_errors_of_reading_do_not_name_the_previous_batch(method: str, tmp_path)
 def test_the_current_batch_is_released(tmp_path) -> None:
     trainer = trainer_of(tmp_path, tiny.regression_rows(8))
     trainer.train()
-    assert not trainer._run.is_computing
+    assert not trainer._run.step.is_computing
 
 
 def test_the_right_micro_batch_is_named(tmp_path) -> None:

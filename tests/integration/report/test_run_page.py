@@ -25,7 +25,7 @@ def test_write_report_false_writes_none(ours: Api) -> None:
 
 
 def test_a_failed_page_is_a_warning(ours: Api, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(run_page, "render_run", lambda run: 1 / 0)
+    monkeypatch.setattr(run_page, "render_run", lambda *_: 1 / 0)
     ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=2)
     assert "the report of the run could not be written: division by zero" in capsys.readouterr().err
     assert not (ours.output_dir / "report.html").exists()

@@ -62,7 +62,7 @@ def losses(trainer: Trainer) -> list[float]:
 
 
 @pytest.fixture
-def said() -> Any:
+def notices() -> Any:
     forget_notices()
     texts: list[str] = []
     with listen_to_notices(lambda kind, text: texts.append(text)):
@@ -83,17 +83,17 @@ def test_a_rehearsal_finds_it(tmp_path) -> None:
         build(tmp_path, Emptying(0)).rehearse()
 
 
-def test_a_later_batch_counts_for_nothing(tmp_path, said: list[str]) -> None:
+def test_a_later_batch_counts_for_nothing(tmp_path, notices: list[str]) -> None:
     """Neither NaN nor a step that is skipped: the gradient is zero."""
     trainer = build(tmp_path, Emptying(1, 2))
     trainer.train()
     assert [loss == 0.0 for loss in losses(trainer)] == [False, True, True, False]
     assert [entry["grad_norm"] for entry in trainer.state.log_history if "grad_norm" in entry][1:3] == [0.0, 0.0]
-    told = [text for text in said if "rows" in text]
+    about_rows = [text for text in notices if "rows" in text]
     rows = ", ".join(map(str, trainer.samples_at(2)))
-    assert len(told) == 2
-    assert told[0].startswith("batch 1 of the training set has no rows") and f"of rows {rows}" in told[0]
-    assert told[1] == "batches without rows, which counted for nothing: 2"
+    assert len(about_rows) == 2
+    assert about_rows[0].startswith("batch 1 of the training set has no rows") and f"of rows {rows}" in about_rows[0]
+    assert about_rows[1] == "batches without rows, which counted for nothing: 2"
 
 
 def test_of_several_micro_batches_the_others_count(tmp_path) -> None:
@@ -120,14 +120,14 @@ def test_a_later_batch_without_columns_is_a_mistake(tmp_path) -> None:
     assert trainer.state.global_step == 2
 
 
-def test_a_loader_of_ones_own(tmp_path, said: list[str]) -> None:
+def test_a_loader_of_ones_own(tmp_path, notices: list[str]) -> None:
     trainer = build(tmp_path, None)
     batches = [ostinato.default_data_collator(ROWS[at : at + 4]) for at in range(0, 16, 4)]
     batches[2] = {name: values[:0] for name, values in batches[2].items()}
     trainer.get_train_dataloader = lambda: batches
     trainer.train()
     assert [loss == 0.0 for loss in losses(trainer)] == [False, False, True, False]
-    assert [text for text in said if text.startswith("batch 2 of the training set has no rows")]
+    assert [text for text in notices if text.startswith("batch 2 of the training set has no rows")]
 
 
 def test_a_resumed_run_may_begin_with_one(tmp_path) -> None:
@@ -139,7 +139,7 @@ def test_a_resumed_run_may_begin_with_one(tmp_path) -> None:
     assert losses(resumed) == losses(whole)
 
 
-def test_evaluation_leaves_it_out(tmp_path, said: list[str]) -> None:
+def test_evaluation_leaves_it_out(tmp_path, notices: list[str]) -> None:
     shapes = []
 
     def measure(prediction: Any) -> dict[str, float]:
@@ -152,7 +152,7 @@ def test_evaluation_leaves_it_out(tmp_path, said: list[str]) -> None:
     plain = build(tmp_path, None)
     assert loss == pytest.approx(plain.evaluate(ROWS[:4] + ROWS[8:])["eval_loss"], rel=1e-6)
     assert shapes == [[20, 20, 20]]
-    assert [text for text in said if text.startswith("batch 1 of the evaluation set has no rows")]
+    assert [text for text in notices if text.startswith("batch 1 of the evaluation set has no rows")]
     trainer.data_collator = Emptying(1)
     assert len(np.asarray(trainer.predict(ROWS).predictions)) == 20
 

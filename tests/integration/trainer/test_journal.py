@@ -77,7 +77,7 @@ def test_a_whole_run_tells_all_of_it(tmp_path: Path) -> None:
     trainer.train()
     found = events(tmp_path)
     assert {one["v"] for one in found} == {1}
-    assert {one["run"] for one in found} == {trainer._run_home.run_id}
+    assert {one["run"] for one in found} == {trainer._run_directory.run_id}
     assert [one["time"] for one in found] == sorted(one["time"] for one in found)
     start, end = found[0], found[-1]
     assert start["event"] == "start" and end["event"] == "end" and end["step"] == 9
@@ -262,16 +262,16 @@ def test_evaluating_without_training_writes_nothing(tmp_path: Path) -> None:
 
 NESTED = ("plan", "environment", "command", "launcher", "code", "resumed_from", "forked_from")
 NESTED_IN = {"log": ("seconds", "memory"), "epoch": ("rows",)}  # told once, with the event that they are of most
-ONLY_WITH_CUDA = {"device_name", "device_memory", "cuda", "device_peak"}
+ON_ACCELERATORS = {"device_name", "device_memory", "cuda", "hip", "xpu", "device_peak"}
 OF_OTHERS = {"null", "run_name", "max_steps", "torchrun", "given"}  # words of the tables that are no fields
 
 
 def described() -> dict[str, set[str]]:
-    """The fields of every event that docs/journal.md tells of; those of every line are under the empty name."""
+    """The fields of every event that docs/journal.md describes; those of every line are under the empty name."""
     text = (Path(__file__).parents[3] / "docs" / "journal.md").read_text(encoding="utf-8")
     found: dict[str, set[str]] = {}
     about = ""
-    for line in text.partition("## Every line")[2].partition("## Reading it")[0].splitlines():
+    for line in text.partition("## Common fields")[2].partition("## Reading a journal")[0].splitlines():
         if heading := re.match(r"\*\*`(\w+)`\*\*", line):
             about = heading.group(1)
         elif line.startswith("| event |"):
@@ -336,7 +336,7 @@ def test_it_is_as_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     written, told = in_events(events(tmp_path) + events(tmp_path / "fork")), described()
     assert set(written) | {""} == set(told)
     for event, fields in written.items():
-        assert fields - told[""] == told[event] - ONLY_WITH_CUDA, event
+        assert fields - told[""] == told[event] - ON_ACCELERATORS, event
 
 
 # ---- going on -----------------------------------------------------------------------------------------------------

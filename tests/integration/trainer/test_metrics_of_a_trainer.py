@@ -55,7 +55,7 @@ def names_in(metrics: dict) -> set[str]:
     return {name for name in metrics if not name.endswith(usual)}
 
 
-def said(capfd: pytest.CaptureFixture[str], about: str) -> list[str]:
+def find_notices(capfd: pytest.CaptureFixture[str], about: str) -> list[str]:
     return [line for line in capfd.readouterr().err.splitlines() if about in line]
 
 
@@ -192,14 +192,14 @@ def test_without_labels_there_is_nothing_to_compare_with(ours, capfd) -> None:
     found = make(ours, tiny.seeded(Rewards), metrics=[Margin(), "accuracy"], compute_metrics="auto").evaluate(data)
     assert names_in(found) == {"eval_loss", "eval_margin"}
     assert found["eval_margin"] == pytest.approx(-found["eval_loss"])
-    assert len(said(capfd, "not measured: accuracy, 'auto'; the model's loss needs no labels")) == 1
+    assert len(find_notices(capfd, "not measured: accuracy, 'auto'; the model's loss needs no labels")) == 1
 
 
 def test_labels_that_are_named_and_missing_are_told(ours, capfd) -> None:
     forget_notices()
     trainer = make(ours, tiny.seeded(Rewards), {"label_names": ["labels"]}, compute_metrics=lambda prediction: {})
     trainer.evaluate([{"x": row["x"]} for row in rows()])
-    assert len(said(capfd, "compute_metrics is not called: the evaluation set has no labels")) == 1
+    assert len(find_notices(capfd, "compute_metrics is not called: the evaluation set has no labels")) == 1
 
 
 @pytest.mark.parametrize("as_what", ["compute_metrics", "metrics"])
@@ -258,7 +258,7 @@ def test_nothing_is_measured_without_predictions(ours, capfd) -> None:
     forget_notices()
     trainer = build(ours, args={"prediction_loss_only": True}, metrics=["accuracy"])
     assert names_in(trainer.evaluate(rows())) == {"eval_loss"}
-    assert len(said(capfd, "no metrics are computed: prediction_loss_only=True")) == 1
+    assert len(find_notices(capfd, "no metrics are computed: prediction_loss_only=True")) == 1
 
 
 # ------------------------------------------------------------------------------------------------------ named outputs
@@ -424,7 +424,7 @@ def test_fitting_metrics(ours, head: str, capfd) -> None:
     trainer = make(ours, model(), compute_metrics="auto")
     found = trainer.evaluate(data())
     assert names_in(found) == {"eval_loss", *(f"eval_{name}" for name in expected)}
-    (line,) = said(capfd, "compute_metrics='auto' measures")
+    (line,) = find_notices(capfd, "compute_metrics='auto' measures")
     assert ": " in line.partition("measures ")[2]
     if head in ("causal", "masked", "seq2seq"):
         assert found["eval_perplexity"] == pytest.approx(np.exp(found["eval_loss"]), rel=1e-5)
@@ -456,7 +456,7 @@ def test_nothing_fits(ours, capfd) -> None:
     trainer = make(ours, tiny.seeded(Odd), compute_metrics="auto")
     found = trainer.evaluate([{"x": row["x"], "labels": [1, 5, 2]} for row in rows()])
     assert names_in(found) == {"eval_loss"}
-    assert said(capfd, "compute_metrics='auto' measures nothing: no metric fits Odd for sure")
+    assert find_notices(capfd, "compute_metrics='auto' measures nothing: no metric fits Odd for sure")
 
 
 # ---------------------------------------------------------------------------------------------------- several sets
@@ -492,17 +492,17 @@ def test_options_of_a_set(ours) -> None:
 @pytest.mark.parametrize("waited_for", [False, True], ids=["nobody waits", "it decides about the best model"])
 def test_the_mean_loss_is_logged_and_told_to_who_waits_for_it(ours, waited_for: bool) -> None:
     """Callbacks otherwise hear what they hear from transformers: each set once."""
-    told = []
+    reported = []
 
     class Listens(TrainerCallback):
         def on_evaluate(self, args, state, control, metrics, **kwargs):
-            told.append(names_in(metrics))
+            reported.append(names_in(metrics))
 
     trainer = build(ours, eval_dataset={"a": rows(4), "b": rows(6)}, callbacks=[Listens()])
     trainer.args.metric_for_best_model = "loss" if waited_for else None
     found = trainer.evaluate()
     assert found["eval_loss"] == pytest.approx((found["eval_a_loss"] + found["eval_b_loss"]) / 2)
-    assert told == [{"eval_a_loss"}, {"eval_b_loss"}, *([{"eval_loss"}] if waited_for else [])]
+    assert reported == [{"eval_a_loss"}, {"eval_b_loss"}, *([{"eval_loss"}] if waited_for else [])]
     if waited_for:
         assert trainer.state.log_history[-1]["eval_loss"] == found["eval_loss"]
 
@@ -556,16 +556,16 @@ def test_a_plateau_of_several_sets(ours) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "reported"),
     [
         ("acuracy", "an evaluation measures loss, runtime, .*accuracy\n.*did you mean 'accuracy'"),
         ("f1", "an evaluation measures loss"),
     ],
 )
-def test_a_name_that_is_not_measured_fails_before_the_first_step(ours, wanted: str, told: str) -> None:
+def test_a_name_that_is_not_measured_fails_before_the_first_step(ours, wanted: str, reported: str) -> None:
     options = {"metrics": ["accuracy"], "train_dataset": rows(), "eval_dataset": rows()}
     trainer = build(ours, args={**STEPS, "metric_for_best_model": wanted}, **options)
-    with pytest.raises(KeyError, match=told):
+    with pytest.raises(KeyError, match=reported):
         trainer.train()
     assert trainer.state.global_step == 0
 
@@ -588,7 +588,7 @@ def test_lower_may_be_better(ours, given: dict, best, capfd) -> None:
     values = [log["eval_perplexity_like"] for log in trainer.state.log_history if "eval_loss" in log]
     assert values[0] != values[1]
     assert trainer.state.best_metric == best(values)
-    assert len(said(capfd, "the lowest counts as best")) == (0 if given else 1)
+    assert len(find_notices(capfd, "the lowest counts as best")) == (0 if given else 1)
 
 
 # ---------------------------------------------------------------------------------------------------- before training

@@ -97,7 +97,7 @@ def snapshot(trainer: Trainer) -> dict[str, Any]:
         "state": copy.deepcopy(vars(trainer.state)),
         "control": copy.deepcopy(vars(trainer.control)),
         "handler": {name: id(value) for name, value in vars(trainer.callback_handler).items()},
-        "scale": trainer.objective.scale,
+        "scale": trainer.loss_objective.scale,
         "streams": RandomState.capture(),
     }
 

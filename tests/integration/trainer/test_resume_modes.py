@@ -136,7 +136,7 @@ def test_a_fork_is_a_new_run_with_these_weights(tmp_path: Path, capsys: Any) -> 
         entry.get("loss") for entry in fresh.state.log_history
     ]
     assert rates(fork)[0] == 2e-2 and fork.state.global_step == 8 and len(rates(fork)) == 8
-    assert fork._run_home.run_id != first._run_home.run_id
+    assert fork._run_directory.run_id != first._run_directory.run_id
 
 
 def test_a_fork_in_the_same_directory_leaves_what_it_came_from(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_fork_in_the_same_directory_leaves_what_it_came_from(tmp_path: Path) -
         verify(path)
     told = load_loop_state(tmp_path / "checkpoint-8")["forked_from"]
     assert told == {"checkpoint": "checkpoint-4", "run_id": owner, "step": 4, "optimizer": False}
-    assert read_run_id(tmp_path / "checkpoint-8") == fork._run_home.run_id != owner
+    assert read_run_id(tmp_path / "checkpoint-8") == fork._run_directory.run_id != owner
 
     resumed = build(tmp_path, learning_rate=2e-2, max_steps=12)
     resumed.train(resume_from_checkpoint=True)

@@ -127,6 +127,28 @@ def test_resumed_run_is_the_same(workers: int, tmp_path: Path) -> None:
         assert same(weights, resumed[0]), stop
 
 
+@pytest.mark.parametrize("persist", [False, True])
+@pytest.mark.parametrize("isolate_rng", [False, True])
+def test_workers_draw_the_same_after_a_resume(isolate_rng: bool, persist: bool, tmp_path: Path) -> None:
+    """Whether rows have streams or workers have, whether workers start in every epoch or once."""
+    options = dict(dataloader_num_workers=2, dataloader_persistent_workers=persist, isolate_rng=isolate_rng)
+    weights, steps, after = trained(tmp_path, collate=joined, **options, **SAVES)
+    for stop in (1, 6, 9):  # before each worker has read a batch, after an epoch, and inside the next one
+        checkpoint = tmp_path / f"checkpoint-{stop}"
+        resumed = trained(tmp_path / f"from-{stop}", checkpoint, collate=joined, **options)
+        assert same(weights, resumed[0])
+        assert steps[stop:] == resumed[1]
+        assert after == resumed[2]
+
+
+def test_resumed_twice_workers_still_draw_the_same(tmp_path: Path) -> None:
+    options = dict(dataloader_num_workers=2, isolate_rng=False, collate=joined)
+    weights, steps, _ = trained(tmp_path / "whole", **options, **SAVES)
+    trained(tmp_path / "once", tmp_path / "whole" / "checkpoint-1", **options, **SAVES)
+    twice = trained(tmp_path / "twice", tmp_path / "once" / "checkpoint-4", **options)
+    assert same(weights, twice[0]) and steps[4:] == twice[1]
+
+
 def test_workers_may_come_in_the_middle(tmp_path: Path) -> None:
     weights, steps, after = trained(tmp_path, collate=joined, **SAVES)
     resumed = trained(tmp_path / "resumed", tmp_path / "checkpoint-9", collate=joined, dataloader_num_workers=2)

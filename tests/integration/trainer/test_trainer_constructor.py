@@ -196,12 +196,6 @@ def test_accelerator_is_a_view(ours: Api) -> None:
     assert trainer.accelerator.is_main_process
 
 
-def test_what_is_not_there_refuses(ours: Api) -> None:
-    trainer = ours.Trainer(tiny.regression(), ours.args())
-    with pytest.raises(NotImplementedError, match="hyperparameter_search"):
-        trainer.hyperparameter_search()
-
-
 # -------------------------------------------------------------------------------------------------------- model_init
 
 
@@ -233,7 +227,7 @@ def test_how_smoothed_labels_are_shifted_may_be_set(ours: Api, shifts: bool) -> 
     args = ours.args(max_steps=1, label_smoothing_factor=0.1)
     trainer = ours.trainer(None, args, train_dataset=tiny.language_rows(), model_init=tiny.tied)
     smoother = trainer.label_smoother
-    trainer.objective.smoother_shifts = shifts
+    trainer.loss_objective.smoother_shifts = shifts
     trainer.train()
-    assert trainer.objective.smoother_shifts is shifts
+    assert trainer.loss_objective.smoother_shifts is shifts
     assert trainer.label_smoother is smoother

@@ -16,6 +16,7 @@ from ostinato.core import notices
 from ostinato.core.choices import IntervalStrategy, OptimizerNames, SchedulerType
 from ostinato.core.errors import ConfigError
 from tests.support.apis import guest, load_library
+from tests.support.cpu_arguments import build_arguments
 
 TABLE = [
     {},
@@ -105,10 +106,6 @@ def fresh_notices():
     notices.forget_notices()
 
 
-def make(**arguments) -> TrainingArguments:
-    return TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
-
-
 def plain(value):
     if isinstance(value, Enum):
         return value.value
@@ -129,7 +126,7 @@ def test_derived_values_are_those_of_transformers(arguments):
 
 @pytest.mark.parametrize("arguments", TABLE, ids=str)
 def test_settling_twice_changes_nothing(arguments):
-    once = make(**arguments)
+    once = build_arguments(**arguments)
     twice = dataclasses.replace(once)
     assert twice == once
     twice.validate()
@@ -137,7 +134,7 @@ def test_settling_twice_changes_nothing(arguments):
 
 
 def test_words_become_members_of_enums():
-    args = make(eval_strategy="epoch", lr_scheduler_type="cosine", optim="sgd")
+    args = build_arguments(eval_strategy="epoch", lr_scheduler_type="cosine", optim="sgd")
     assert args.eval_strategy is IntervalStrategy.EPOCH
     assert args.lr_scheduler_type is SchedulerType.COSINE
     assert args.optim is OptimizerNames.SGD
@@ -145,14 +142,16 @@ def test_words_become_members_of_enums():
 
 def test_members_of_transformers_enums_are_understood():
     utils = pytest.importorskip("transformers.trainer_utils")
-    args = make(eval_strategy=utils.IntervalStrategy.EPOCH, lr_scheduler_type=utils.SchedulerType.COSINE)
+    args = build_arguments(eval_strategy=utils.IntervalStrategy.EPOCH, lr_scheduler_type=utils.SchedulerType.COSINE)
     assert args.eval_strategy is IntervalStrategy.EPOCH
     assert args.lr_scheduler_type is SchedulerType.COSINE
 
 
 def test_quoted_numbers_in_json_become_numbers():
     """transformers leaves "1e-5" and "-1" as texts, on which a schedule fails in the middle of a run."""
-    args = make(lr_scheduler_kwargs='{"min_lr": "1e-5", "last_epoch": "-1", "power": ".5", "text": "1_000"}')
+    args = build_arguments(
+        lr_scheduler_kwargs='{"min_lr": "1e-5", "last_epoch": "-1", "power": ".5", "text": "1_000"}'
+    )
     assert args.lr_scheduler_kwargs == {"min_lr": 1e-5, "last_epoch": -1, "power": 0.5, "text": "1_000"}
 
 
@@ -162,25 +161,25 @@ def test_memory_is_not_pinned_where_there_is_only_a_cpu():
 
 
 def test_progress_bars_are_off_when_only_errors_are_logged():
-    assert make().disable_tqdm is False
+    assert build_arguments().disable_tqdm is False
     before = notices.logger.level
     notices.logger.setLevel(logging.ERROR)
     try:
-        assert make().disable_tqdm is True
-        assert make(disable_tqdm=False).disable_tqdm is False
+        assert build_arguments().disable_tqdm is True
+        assert build_arguments(disable_tqdm=False).disable_tqdm is False
     finally:
         notices.logger.setLevel(before)
 
 
 @pytest.mark.parametrize("report_to", ["all", ["all"]])
 def test_report_to_all_names_the_trackers(report_to, capsys):
-    names = make(report_to=report_to).report_to
+    names = build_arguments(report_to=report_to).report_to
     assert {"csv", "jsonl"} <= set(names)
     assert f"logs are sent to {', '.join(names)}" in capsys.readouterr().err
 
 
 def test_report_to_none(capsys):
-    assert make(report_to=None).report_to == []
+    assert build_arguments(report_to=None).report_to == []
     assert "no tracker" in capsys.readouterr().err
 
 
@@ -188,16 +187,16 @@ def test_the_accelerator_config_can_be_a_file_a_dict_or_an_object(tmp_path):
     path = tmp_path / "accelerator.json"
     path.write_text(json.dumps({"non_blocking": True}))
     expected = AcceleratorConfig(non_blocking=True)
-    assert make(accelerator_config=str(path)).accelerator_config == expected
-    assert make(accelerator_config={"non_blocking": True}).accelerator_config == expected
-    assert make(accelerator_config=expected).accelerator_config is expected
+    assert build_arguments(accelerator_config=str(path)).accelerator_config == expected
+    assert build_arguments(accelerator_config={"non_blocking": True}).accelerator_config == expected
+    assert build_arguments(accelerator_config=expected).accelerator_config is expected
 
 
 def test_the_accelerator_config_of_transformers_is_understood():
     tools = pytest.importorskip("transformers.trainer_pt_utils")
     with guest("transformers"):
         given = tools.AcceleratorConfig(non_blocking=True)
-    assert make(accelerator_config=given).accelerator_config == AcceleratorConfig(non_blocking=True)
+    assert build_arguments(accelerator_config=given).accelerator_config == AcceleratorConfig(non_blocking=True)
     names = [field.name for field in dataclasses.fields(given)]
     assert [field.name for field in dataclasses.fields(AcceleratorConfig)] == names
 
@@ -205,13 +204,13 @@ def test_the_accelerator_config_of_transformers_is_understood():
 @pytest.mark.parametrize("given", ["missing.json", 3, {"splitbatches": True}])
 def test_an_accelerator_config_that_cannot_be_read_is_named(given):
     with pytest.raises(ConfigError, match="accelerator_config"):
-        make(accelerator_config=given)
+        build_arguments(accelerator_config=given)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_the_precision_of_the_launcher_is_followed(monkeypatch, capsys, precision):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", precision)
-    args = make()
+    args = build_arguments()
     assert (args.bf16, args.fp16) == (precision == "bf16", precision == "fp16")
     assert args.mixed_precision == precision
     assert f"{precision}=True" in capsys.readouterr().err
@@ -219,24 +218,24 @@ def test_the_precision_of_the_launcher_is_followed(monkeypatch, capsys, precisio
 
 def test_the_precision_of_the_launcher_does_not_overrule_an_argument(monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    assert make(fp16=True).mixed_precision == "fp16"
+    assert build_arguments(fp16=True).mixed_precision == "fp16"
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "no")
-    assert make().mixed_precision == "no"
+    assert build_arguments().mixed_precision == "no"
 
 
 def test_the_compiler_of_the_launcher_is_followed(monkeypatch, capsys):
     monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "AOT_EAGER")
-    args = make()
+    args = build_arguments()
     assert (args.torch_compile, args.torch_compile_backend) == (True, "aot_eager")
     assert "torch_compile=True" in capsys.readouterr().err
-    assert make(torch_compile_backend="eager").torch_compile_backend == "eager"
+    assert build_arguments(torch_compile_backend="eager").torch_compile_backend == "eager"
 
 
 @pytest.mark.parametrize("arguments", [{"torch_compile": True}, {"torch_compile_mode": "reduce-overhead"}], ids=str)
 def test_compiling_is_left_to_inductor(arguments):
-    args = make(**arguments)
+    args = build_arguments(**arguments)
     assert (args.torch_compile, args.torch_compile_backend) == (True, "inductor")
-    assert not make().torch_compile and make().torch_compile_backend is None
+    assert not build_arguments().torch_compile and build_arguments().torch_compile_backend is None
 
 
 @pytest.mark.parametrize(
@@ -255,12 +254,12 @@ def test_compiling_is_left_to_inductor(arguments):
     ],
 )
 def test_derived_and_ineffective_values_are_noted_once(arguments, said, capsys):
-    make(**arguments)
+    build_arguments(**arguments)
     assert said in capsys.readouterr().err
-    make(**arguments)
+    build_arguments(**arguments)
     assert capsys.readouterr().err == ""
 
 
 def test_ordinary_arguments_print_no_notice(capsys):
-    make(learning_rate=1e-3, eval_strategy="epoch", metric_for_best_model="loss", bf16=True)
+    build_arguments(learning_rate=1e-3, eval_strategy="epoch", metric_for_best_model="loss", bf16=True)
     assert capsys.readouterr().err == ""

@@ -31,13 +31,10 @@ from ostinato.core import notices, world
 from ostinato.core.choices import OptimizerNames, ParallelMode
 from ostinato.core.errors import ConfigError, NotSupportedError
 from tests.support.apis import guest, load_library
+from tests.support.cpu_arguments import build_arguments
 
 OWN = {field.name for field in dataclasses.fields(Extras)}
 SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_")]
-
-
-def make(**arguments) -> TrainingArguments:
-    return TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
 
 
 def make_theirs(name: str = "TrainingArguments", **arguments):
@@ -71,7 +68,7 @@ def test_properties_in_one_process_are_those_of_transformers():
         theirs = make_theirs(**given)
         expected = {name: getattr(theirs, name) for name in names}
         mode = theirs.parallel_mode.value
-    ours = make(**given)
+    ours = build_arguments(**given)
     assert {name: getattr(ours, name) for name in names} == expected
     assert ours.parallel_mode.value == mode
     assert ours.ddp_timeout_delta == timedelta(seconds=10)
@@ -90,7 +87,7 @@ def test_properties_in_one_process_are_those_of_transformers():
 )
 def test_who_logs_and_who_saves(launched, rank, local_rank, arguments, logs, saves):
     launched(rank, 4, local_rank)
-    args = make(**arguments)
+    args = build_arguments(**arguments)
     assert (args.world_size, args.process_index, args.local_process_index) == (4, rank, local_rank)
     assert args.parallel_mode is ParallelMode.DISTRIBUTED
     assert (args.should_log, args.should_save) == (logs, saves)
@@ -101,13 +98,13 @@ def test_who_logs_and_who_saves(launched, rank, local_rank, arguments, logs, sav
 def test_log_levels_are_those_of_transformers(level):
     with guest("transformers"):
         expected = make_theirs(log_level=level).get_process_log_level()
-    assert make(log_level=level).get_process_log_level() == expected
+    assert build_arguments(log_level=level).get_process_log_level() == expected
 
 
 def test_other_processes_have_their_own_log_level(launched):
     launched(1, 2)
-    assert make(log_level="info").get_process_log_level() == logging.WARNING
-    assert make(log_level="info", log_level_replica="error").get_process_log_level() == logging.ERROR
+    assert build_arguments(log_level="info").get_process_log_level() == logging.WARNING
+    assert build_arguments(log_level="info", log_level_replica="error").get_process_log_level() == logging.ERROR
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,7 @@ def test_the_main_process_goes_first(launched, monkeypatch, rank, local_rank, lo
     launched(rank, 4, local_rank)
     seen: list[str] = []
     monkeypatch.setattr(world, "_barrier", lambda device, **settings: seen.append("barrier"))
-    with make().main_process_first(local=local, desc="tokenization"):
+    with build_arguments().main_process_first(local=local, desc="tokenization"):
         seen.append("work")
     assert seen == order
 
@@ -132,13 +129,13 @@ def test_other_processes_continue_when_the_main_process_fails(launched, monkeypa
     launched(0, 2)
     seen: list[str] = []
     monkeypatch.setattr(world, "_barrier", lambda device, **settings: seen.append("barrier"))
-    with pytest.raises(RuntimeError), make().main_process_first():
+    with pytest.raises(RuntimeError), build_arguments().main_process_first():
         raise RuntimeError
     assert seen == ["barrier"]
 
 
 def test_a_single_process_goes_first_at_once():
-    with make().main_process_first():
+    with build_arguments().main_process_first():
         pass
 
 
@@ -146,11 +143,14 @@ class FakeGpus:
     """What torch would say on a machine with two old GPUs."""
 
     def __init__(self, monkeypatch) -> None:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        cuda = torch.device("cuda")
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: cuda)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         monkeypatch.setattr(torch.cuda, "set_device", self.use)
-        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: False)
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "OldArgument GPU")
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: self.capability)
+        self.capability = (7, 5)
         # recorded here and not in torch: its flags are global
         monkeypatch.setattr(torch.backends.cuda, "matmul", self)
         self.allow_tf32 = None
@@ -167,7 +167,7 @@ def test_on_gpus_one_process_drives_one(monkeypatch, capsys):
     assert (args.device, args.n_gpu, args.train_batch_size) == (torch.device("cuda", 0), 1, 8)
     assert args.parallel_mode is ParallelMode.NOT_PARALLEL
     assert args.dataloader_pin_memory is True
-    assert "using 1 of 2 GPUs" in capsys.readouterr().err
+    assert "using 1 of 2 devices" in capsys.readouterr().err
     assert TrainingArguments("out", use_cpu=True).device.type == "cpu"
 
 
@@ -226,6 +226,9 @@ def test_tf32_is_set_where_there_is_a_gpu(monkeypatch):
         TrainingArguments("out")
         assert (gpus.allow_tf32, torch.backends.cudnn.allow_tf32) == (None, before)
         TrainingArguments("out", tf32=not before)
+        assert (gpus.allow_tf32, torch.backends.cudnn.allow_tf32) == (None, before), "it has none"
+        gpus.capability = (8, 0)
+        TrainingArguments("out", tf32=not before)
         assert (gpus.allow_tf32, torch.backends.cudnn.allow_tf32) == (not before, not before)
     finally:
         torch.backends.cudnn.allow_tf32 = before
@@ -239,7 +242,7 @@ def test_bf16_is_refused_on_a_gpu_without_it(monkeypatch):
 
 
 def test_setting_the_number_of_gpus_to_one_is_harmless():
-    args = make()
+    args = build_arguments()
     args._n_gpu = 1
     assert args.n_gpu == 0
     with pytest.raises(NotSupportedError, match="torchrun"):
@@ -251,7 +254,7 @@ def test_setting_the_number_of_gpus_to_one_is_harmless():
 def test_warmup_steps_are_those_of_transformers(warmup, steps):
     with guest("transformers"):
         expected = make_theirs(warmup_steps=warmup).get_warmup_steps(steps)
-    found = make(warmup_steps=warmup).get_warmup_steps(steps)
+    found = build_arguments(warmup_steps=warmup).get_warmup_steps(steps)
     assert (found, type(found)) == (expected, int)
 
 
@@ -282,13 +285,15 @@ def test_plain_data_is_that_of_transformers(ours, name, method):
 def test_json_is_that_of_transformers():
     with guest("transformers"):
         expected = make_theirs(**GIVEN).to_json_string()
-    found = json.loads(make(**GIVEN).to_json_string())
+    found = json.loads(build_arguments(**GIVEN).to_json_string())
     assert {name: value for name, value in found.items() if name not in OWN} == json.loads(expected)
-    assert make(**GIVEN).to_json_string().startswith(expected[:200])
+    assert build_arguments(**GIVEN).to_json_string().startswith(expected[:200])
 
 
 def test_arguments_come_back_from_their_json():
-    args = make(eval_strategy="steps", lr_scheduler_kwargs={"a": 1}, load_best_model_at_end=True, nonfinite_patience=3)
+    args = build_arguments(
+        eval_strategy="steps", lr_scheduler_kwargs={"a": 1}, load_best_model_at_end=True, nonfinite_patience=3
+    )
     back = TrainingArguments(**{**json.loads(args.to_json_string()), "hub_token": None})
     assert back == args
 
@@ -312,14 +317,14 @@ def test_secrets_are_not_shown(show):
 
     for cls in (TrainingArguments, Mine):
         assert "hf_abc" not in show(cls("out", use_cpu=True, hub_token="hf_abc"))
-    assert "learning_rate=5e-05" in show(make())
+    assert "learning_rate=5e-05" in show(build_arguments())
 
 
 def test_arguments_can_be_copied_and_pickled():
-    args = make(eval_strategy="epoch", accelerator_config={"non_blocking": True})
+    args = build_arguments(eval_strategy="epoch", accelerator_config={"non_blocking": True})
     assert copy.deepcopy(args) == args
     assert pickle.loads(pickle.dumps(args)) == args
-    assert args != make()
+    assert args != build_arguments()
 
 
 # --- change several at once ------------------------------------------------------------------------------------------
@@ -381,7 +386,7 @@ def test_setters_set_what_those_of_transformers_set(before, name, arguments):
     for field, value in SETTLED.items():
         if expected[field] in ("none", None, True):
             expected[field] = value
-    ours = make(**before)
+    ours = build_arguments(**before)
     assert getattr(ours, name)(**arguments) is ours
     assert values(ours) == expected
 
@@ -400,7 +405,7 @@ def test_signatures_are_those_of_transformers(name):
 @pytest.mark.parametrize("name", ["set_evaluate", "set_save", "set_logging"])
 def test_setting_steps_needs_a_number_of_steps(name):
     with pytest.raises(ValueError, match="positive"):
-        getattr(make(), name)(strategy="steps", steps=0)
+        getattr(build_arguments(), name)(strategy="steps", steps=0)
 
 
 @pytest.mark.parametrize(
@@ -414,10 +419,10 @@ def test_setting_steps_needs_a_number_of_steps(name):
     ],
 )
 def test_a_refused_change_changes_nothing(name, arguments):
-    args = make()
+    args = build_arguments()
     with pytest.raises(ConfigError):
         getattr(args, name)(**arguments)
-    assert args == make()
+    assert args == build_arguments()
 
 
 # --- inheriting ------------------------------------------------------------------------------------------------------
@@ -484,7 +489,9 @@ def test_an_argument_of_old_scripts_says_what_to_use(capsys):
 
 def test_settings_of_each_part(launched):
     launched(1, 2)
-    args = make(warmup_steps=0.1, optim_args="momentum=0.9", lr_scheduler_kwargs='{"a": 1}', bf16=True, save_steps=3)
+    args = build_arguments(
+        warmup_steps=0.1, optim_args="momentum=0.9", lr_scheduler_kwargs='{"a": 1}', bf16=True, save_steps=3
+    )
     assert OptimizerSettings.of(args).name is OptimizerNames.ADAMW_TORCH_FUSED
     assert OptimizerSettings.of(args).options == {"momentum": "0.9"}
     schedule = ScheduleSettings.of(args, 33)

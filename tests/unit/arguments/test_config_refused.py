@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ostinato.arguments.training_args import TrainingArguments
 from ostinato.core.errors import ConfigError, NotSupportedError
 from tests.support.apis import guest, load_library
+from tests.support.cpu_arguments import build_arguments
 
 CONTRADICTIONS = [
     {"eval_strategy": "steps", "logging_steps": 0, "logging_strategy": "no"},
@@ -75,35 +75,21 @@ STRICTER = [
     {"optim": "apollo_adamw_layerwise"},
     {"optim": "galore_adamw_layerwise", "optim_target_modules": "all-linear", "gradient_accumulation_steps": 2},
     {"optim": "lomo", "auto_find_batch_size": True},
+    {"accelerator_config": {"gradient_accumulation_kwargs": {"num_step": 2}}},
 ]
 
 MISSING = [
     {"deepspeed": {"zero_optimization": {"stage": 3}}},
     {"deepspeed": "ds.json"},
-    {"fsdp": "full_shard"},
-    {"fsdp": True},
-    {"parallelism_config": object()},
-    {"report_to": "azure_ml"},
-    {"report_to": ["csv", "codecarbon"]},
-    {"debug": "underflow_overflow"},
+    {"parallelism_config": {"cp_size": 2}},
     {"debug": "tpu_metrics_debug"},
-    {"eval_use_gather_object": True},
-    {"accelerator_config": {"split_batches": True}},
-    {"accelerator_config": {"dispatch_batches": True}},
-    {"accelerator_config": {"use_seedable_sampler": False}},
-    {"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 2}}},
-    {"accelerator_config": {"gradient_accumulation_kwargs": {"sync_each_batch": True}}},
 ]
-
-
-def make(**arguments) -> TrainingArguments:
-    return TrainingArguments(**{"output_dir": "out", "use_cpu": True, **arguments})
 
 
 @pytest.mark.parametrize("arguments", CONTRADICTIONS, ids=str)
 def test_values_that_transformers_refuses(arguments):
     with pytest.raises(ConfigError) as refusal:
-        make(**arguments)
+        build_arguments(**arguments)
     assert str(refusal.value).count("why:") == str(refusal.value).count("fix:") >= 1
     pytest.importorskip("transformers")
     with guest("transformers"), pytest.raises(ValueError):
@@ -113,7 +99,7 @@ def test_values_that_transformers_refuses(arguments):
 @pytest.mark.parametrize("arguments", STRICTER, ids=str)
 def test_values_that_cannot_work(arguments):
     with pytest.raises(ConfigError) as refusal:
-        make(**arguments)
+        build_arguments(**arguments)
     assert not isinstance(refusal.value, NotSupportedError)
     assert next(iter(arguments)) in str(refusal.value)
 
@@ -121,7 +107,7 @@ def test_values_that_cannot_work(arguments):
 @pytest.mark.parametrize("arguments", MISSING, ids=lambda arguments: str(arguments).split(" at 0x")[0])
 def test_unsupported_arguments_name_a_replacement(arguments):
     with pytest.raises(NotSupportedError) as refusal:
-        make(**arguments)
+        build_arguments(**arguments)
     assert refusal.value.fix
     assert next(iter(arguments)) in refusal.value.what
 
@@ -140,13 +126,13 @@ def test_unsupported_arguments_name_a_replacement(arguments):
     ids=str,
 )
 def test_values_without_effect_are_accepted(arguments):
-    args = make(**arguments)
+    args = build_arguments(**arguments)
     assert all(getattr(args, name) == value for name, value in arguments.items() if name != "accelerator_config")
 
 
 def test_numbers_of_numpy_are_numbers():
     numpy = pytest.importorskip("numpy")
-    args = make(learning_rate=numpy.float32(1e-3), per_device_train_batch_size=numpy.int64(4))
+    args = build_arguments(learning_rate=numpy.float32(1e-3), per_device_train_batch_size=numpy.int64(4))
     assert args.per_device_train_batch_size == 4
 
 
@@ -171,13 +157,13 @@ def test_numbers_of_numpy_are_numbers():
     ids=str,
 )
 def test_the_best_model_can_be_loaded_with_every_schedule(evaluation, saving):
-    args = make(load_best_model_at_end=True, **evaluation, **saving)
+    args = build_arguments(load_best_model_at_end=True, **evaluation, **saving)
     assert (args.metric_for_best_model, args.greater_is_better) == ("loss", False)
 
 
 def test_all_problems_are_reported_together():
     with pytest.raises(ConfigError) as refusal:
-        make(
+        build_arguments(
             fp16=True,
             bf16=True,
             eval_strategy="never",
@@ -185,8 +171,8 @@ def test_all_problems_are_reported_together():
             lr_scheduler_kwargs="{bad",
             learning_rate="1e-4",
             dataloader_prefetch_factor=2,
-            fsdp="full_shard",
-            accelerator_config={"split_batches": True},
+            deepspeed="ds.json",
+            accelerator_config={"gradient_accumulation_kwargs": {"steps": 2}},
         )
     text = str(refusal.value)
     assert not isinstance(refusal.value, NotSupportedError)
@@ -194,33 +180,32 @@ def test_all_problems_are_reported_together():
     assert text.count("why:") == text.count("fix:") == 8
     for said in ("'never'", "did you mean", "{bad", "'1e-4'", "bf16=True with fp16=True", "prefetch_factor=2"):
         assert said in text
-    assert "fsdp='full_shard' is not supported" in text
-    assert "split_batches=True is not supported" in text
+    assert "deepspeed='ds.json' is not supported" in text
+    assert "gradient_accumulation_kwargs has unknown keys: steps" in text
 
 
 def test_several_unsupported_arguments_are_one_error():
     with pytest.raises(NotSupportedError, match="2 problems"):
-        make(fsdp="full_shard", eval_use_gather_object=True)
+        build_arguments(deepspeed="ds.json", parallelism_config={"cp_size": 2})
 
 
 def test_one_problem_keeps_its_three_parts():
     with pytest.raises(ConfigError) as refusal:
-        make(save_steps=1.5)
+        build_arguments(save_steps=1.5)
     assert refusal.value.what == "save_steps=1.5 is not a whole number"
     assert refusal.value.fix == "set save_steps=2"
 
 
 def test_a_refusal_is_also_the_error_that_transformers_raises():
     with pytest.raises(ValueError):
-        make(fp16=True, bf16=True)
+        build_arguments(fp16=True, bf16=True)
     with pytest.raises(NotImplementedError):
-        make(eval_use_gather_object=True)
+        build_arguments(debug="tpu_metrics_debug")
 
 
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("ACCELERATE_USE_FSDP", "true"),
         ("ACCELERATE_USE_DEEPSPEED", "true"),
         ("ACCELERATE_MIXED_PRECISION", "fp8"),
     ],
@@ -228,24 +213,24 @@ def test_a_refusal_is_also_the_error_that_transformers_raises():
 def test_unsupported_launcher_settings_are_refused(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     with pytest.raises(NotSupportedError, match=variable):
-        make()
+        build_arguments()
 
 
 def test_default_launcher_settings_are_accepted(monkeypatch):
     for variable, value in {"USE_FSDP": "false", "DYNAMO_BACKEND": "no", "MIXED_PRECISION": "no"}.items():
         monkeypatch.setenv(f"ACCELERATE_{variable}", value)
-    assert make().mixed_precision == "no"
+    assert build_arguments().mixed_precision == "no"
 
 
 def test_uneven_batches_are_refused_only_where_they_matter(monkeypatch):
-    make(accelerator_config={"even_batches": False})
+    build_arguments(accelerator_config={"even_batches": False})
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(NotSupportedError, match="even_batches"):
-        make(accelerator_config={"even_batches": False})
+        build_arguments(accelerator_config={"even_batches": False})
 
 
 def test_arguments_changed_later_can_be_checked_again():
-    args = make()
+    args = build_arguments()
     args.load_best_model_at_end = True
     with pytest.raises(ConfigError, match="eval_strategy='no'"):
         args.validate()

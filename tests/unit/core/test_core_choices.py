@@ -15,9 +15,20 @@ from tests.support.apis import guest, load_library
 def test_a_word_and_its_member_are_one() -> None:
     assert choices.IntervalStrategy("steps") is choices.IntervalStrategy.STEPS
     assert choices.IntervalStrategy.STEPS == "steps"
-    assert str(choices.SchedulerType.COSINE) == "cosine"
-    assert f"{choices.SaveStrategy.BEST}" == "best"
+    assert choices.SchedulerType.COSINE.value == "cosine"
     assert json.dumps(choices.SaveStrategy.BEST) == '"best"'
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for kind in vars(choices).values() if isinstance(kind, type) and issubclass(kind, Enum) and len(kind)],
+    ids=lambda kind: kind.__name__,
+)
+def test_members_are_printed_as_those_of_transformers(kind: type[Enum]) -> None:
+    for member in kind:
+        assert [str(member), f"{member}", "%s" % (member,)] == [f"{kind.__name__}.{member.name}"] * 3  # noqa: UP031
+        assert repr(member) == f"<{kind.__name__}.{member.name}: {member.value!r}>"
+        assert f"{member:>40}" == f"{kind.__name__}.{member.name}".rjust(40)
 
 
 def test_wrong_word_names_the_valid_ones_and_the_nearest() -> None:

@@ -112,6 +112,15 @@ def test_the_environment_sets_the_initial_level(word, level):
     environment = {**os.environ, "OSTINATO_VERBOSITY": word}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert int(done.stdout) == level
+    assert ("has no effect" in done.stderr) == (word == "loud")
+
+
+@pytest.mark.parametrize(("own", "level"), [("", logging.ERROR), ("debug", logging.DEBUG)])
+def test_the_variable_of_transformers_counts_if_there_is_none_of_ours(own, level):
+    code = "import ostinato; print(ostinato.logging.get_verbosity())"
+    environment = {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "OSTINATO_VERBOSITY": own}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert int(done.stdout) == level
 
 
 def test_all_of_the_public_names_exist():

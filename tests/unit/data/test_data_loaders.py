@@ -15,9 +15,10 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 from ostinato.arguments.settings import LoaderSettings
 from ostinato.core.errors import ConfigError, DataError
 from ostinato.data.collators.default import default_data_collator
-from ostinato.data.loader import Loader, build_loader, prefetch_batches, seed_worker
+from ostinato.data.loader import Loader, build_loader, prefetch_batches
 from ostinato.data.samplers.epoch_sampler import EpochSampler
 from ostinato.data.sizes import count_examples, has_length, is_iterable, require_length
+from ostinato.data.worker_streams import seed_worker
 
 Settings = Callable[..., LoaderSettings]
 
@@ -350,10 +351,9 @@ def test_options_reach_torch(loader_settings: Settings) -> None:
 
 
 def test_memory_is_pinned_only_for_a_gpu(loader_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert loader_of(table(4), loader_settings(pin_memory=True)).pin_memory is False
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert loader_of(table(4), loader_settings(pin_memory=True)).pin_memory is True
+    for kind, is_pinned in ((None, False), ("mps", False), ("cuda", True), ("xpu", True)):
+        monkeypatch.setattr("ostinato.core.accelerator.find_kind", lambda kind=kind: kind)
+        assert loader_of(table(4), loader_settings(pin_memory=True)).pin_memory is is_pinned
     assert loader_of(table(4), loader_settings(pin_memory=False)).pin_memory is False
 
 

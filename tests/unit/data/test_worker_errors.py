@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, SubsetRandomSampler
 
 from ostinato.arguments.settings import LoaderSettings
+from ostinato.core import accelerator
 from ostinato.core.errors import DataError
 from ostinato.data.collate_errors import find_absent_columns
 from ostinato.data.collators.choice_rows import DataCollatorForMultipleChoice
@@ -164,13 +165,13 @@ def test_rows_before_the_bad_one_still_come_from_workers(loader_settings: Settin
 
 
 def test_an_error_on_the_way_to_pinned_memory(loader_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(accelerator, "can_pin_memory", lambda: True)
     for dataset in (Broken(KeyError("x")), BrokenStream(KeyError("x"))):
         loader = loader_of(dataset, loader_settings(pin_memory=True))
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(accelerator, "can_pin_memory", lambda: False)
         raised = failure(loader)
         assert raised is dataset.error and "of the training set" in notes(raised)[0]
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(accelerator, "can_pin_memory", lambda: True)
 
 
 def test_a_collator_of_the_user_keeps_its_error(loader_settings: Settings) -> None:

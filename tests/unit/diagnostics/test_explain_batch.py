@@ -162,8 +162,8 @@ def test_a_table_of_datasets(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list([{**row, "title": "text"} for row in tiny.regression_rows()])
     journey = trainer(tmp_path, tiny.regression(), rows).explain()
-    told = {column.name: (column.kind, column.kept) for column in journey.data.columns}
-    assert told == {"x": ("list of 4 float", True), "labels": ("float", True), "title": ("text", False)}
+    kept = {column.name: (column.kind, column.kept) for column in journey.data.columns}
+    assert kept == {"x": ("list of 4 float", True), "labels": ("float", True), "title": ("text", False)}
 
 
 def test_a_table_with_a_transform(tmp_path: Path) -> None:
@@ -298,12 +298,12 @@ def test_adapters(tmp_path: Path) -> None:
 
 
 def test_metrics_by_name_and_auto(tmp_path: Path) -> None:
-    def told(**asked: Any) -> Any:
+    def explain_with(**asked: Any) -> Any:
         return trainer(tmp_path, tiny.bert(), tiny.classification_rows(), **asked).explain()
 
-    assert told(metrics=["accuracy"]).metrics.in_use == ("accuracy",)
-    assert "batch by batch" in told(metrics=["accuracy"]).evaluation.called
-    assert told(compute_metrics="auto").metrics.how == ""
+    assert explain_with(metrics=["accuracy"]).metrics.in_use == ("accuracy",)
+    assert "batch by batch" in explain_with(metrics=["accuracy"]).evaluation.called
+    assert explain_with(compute_metrics="auto").metrics.how == ""
 
 
 def test_what_is_included_for_metrics(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ class Rewards(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "called"),
     [
         ({"compute_metrics": lambda prediction: {}}, "receives numpy arrays of all"),
         ({"metrics": ["accuracy"]}, "never called, since the batches"),
@@ -347,10 +347,10 @@ class Rewards(nn.Module):
     ],
     ids=["function", "name", "auto"],
 )
-def test_a_loss_that_needs_no_labels(tmp_path: Path, asked: dict[str, Any], told: str) -> None:
+def test_a_loss_that_needs_no_labels(tmp_path: Path, asked: dict[str, Any], called: str) -> None:
     rows = [{"x": row["x"]} for row in tiny.regression_rows()]
     journey = trainer(tmp_path, tiny.seeded(Rewards), rows, **asked).explain()
-    assert told in journey.evaluation.called
+    assert called in journey.evaluation.called
     assert journey.findings == ()
 
 

@@ -27,22 +27,18 @@ def filled(*losses: float) -> LossMeter:
     meter = LossMeter(CPU)
     for loss in losses:
         meter.hold(torch.tensor(loss))
-    meter.commit()
+    meter.commit(meter.take())
     return meter
-
-
-def same(value):
-    return value
 
 
 def test_meter_means_over_steps() -> None:
     meter = filled(1.0, 2.0, 3.0)
-    assert meter.drain(meter.pending, 3, same) == 2.0
+    assert meter.drain(meter.pending, float(meter.pending), 3) == 2.0
     assert meter.pending == 0
     assert (meter.total, meter.last_step) == (6.0, 3)
     meter.hold(torch.tensor(5.0))
-    meter.commit()
-    assert meter.drain(meter.pending, 5, same) == 2.5  # two steps since
+    meter.commit(meter.take())
+    assert meter.drain(meter.pending, float(meter.pending), 5) == 2.5  # two steps since
     assert meter.total == 11.0
 
 
@@ -50,33 +46,35 @@ def test_held_losses_count_only_when_committed() -> None:
     meter = LossMeter(CPU)
     meter.hold(torch.tensor(math.nan))
     assert meter.pending == 0
+    meter.take()
     meter.reject()
     meter.hold(torch.tensor(4.0))
-    meter.commit()
-    assert math.isnan(meter.drain(meter.pending, 2, same))  # the window says that it was spoilt
+    meter.commit(meter.take())
+    assert math.isnan(meter.drain(meter.pending, float(meter.pending), 2))  # the window says that it was spoilt
     assert meter.total == 4.0
     meter.hold(torch.tensor(4.0))
-    meter.commit()
-    assert meter.drain(meter.pending, 3, same) == 4.0  # once
+    meter.commit(meter.take())
+    assert meter.drain(meter.pending, float(meter.pending), 3) == 4.0  # once
 
 
 def test_meter_drains_what_it_is_given() -> None:
     """Overrides pass a tensor of their own; that one is emptied."""
     meter, own = filled(1.0), torch.tensor(6.0)
-    assert meter.drain(own, 2, same) == 3.0
+    assert meter.drain(own, float(own), 2) == 3.0
     assert own == 0
     assert meter.pending == 1.0
 
 
 def test_meter_means_over_processes() -> None:
     meter = filled(1.0)
-    assert meter.drain(meter.pending, 1, lambda value: value + 1) == 2.0
+    assert meter.drain(meter.pending, 2.0, 1) == 2.0  # the mean of all processes, not the own sum
+    assert meter.pending == 0
 
 
 def test_draining_twice_at_one_step() -> None:
     meter = filled(1.0)
-    meter.drain(meter.pending, 1, same)
-    assert meter.drain(meter.pending, 1, same) == 0.0
+    meter.drain(meter.pending, float(meter.pending), 1)
+    assert meter.drain(meter.pending, float(meter.pending), 1) == 0.0
 
 
 @pytest.mark.parametrize(("keep_bad", "expected"), [(False, 2.0), (True, math.nan)])
@@ -96,34 +94,38 @@ def guard_of(patience: int = 3, rows=None, **options) -> NonFiniteGuard:
     return NonFiniteGuard(patience=patience, rows_of=lambda epoch, batches: rows, **options)
 
 
+def judge(guard: NonFiniteGuard, grad_norm, losses) -> bool:
+    return guard.is_finite(guard.add_up(grad_norm, losses))
+
+
 def refuse(guard: NonFiniteGuard, step: int) -> None:
     guard.refuse(step=step, losses=[math.nan], grad_norm=math.inf, epoch=1, batches=range(2, 4))
 
 
 def test_guard_lets_finite_numbers_pass() -> None:
     guard = guard_of()
-    assert guard.is_finite(torch.tensor(1.0), [torch.tensor(2.0), torch.tensor(3.0)])
-    assert guard.is_finite(1.0, [])
-    assert guard.is_finite(None, [torch.tensor(1.0)])
+    assert judge(guard, torch.tensor(1.0), [torch.tensor(2.0), torch.tensor(3.0)])
+    assert judge(guard, 1.0, [])
+    assert judge(guard, None, [torch.tensor(1.0)])
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_guard_stops_the_rest(bad: float) -> None:
     guard = guard_of()
-    assert not guard.is_finite(torch.tensor(bad), [torch.tensor(1.0)])
-    assert not guard.is_finite(bad, [])
-    assert not guard.is_finite(torch.tensor(1.0), [torch.tensor(1.0), torch.tensor(bad)])
-    assert not guard.is_finite(None, [torch.tensor(bad)])
+    assert not judge(guard, torch.tensor(bad), [torch.tensor(1.0)])
+    assert not judge(guard, bad, [])
+    assert not judge(guard, torch.tensor(1.0), [torch.tensor(1.0), torch.tensor(bad)])
+    assert not judge(guard, None, [torch.tensor(bad)])
 
 
 def test_opposite_infinities_do_not_cancel() -> None:
-    assert not guard_of().is_finite(1.0, [torch.tensor(math.inf), torch.tensor(-math.inf)])
+    assert not judge(guard_of(), 1.0, [torch.tensor(math.inf), torch.tensor(-math.inf)])
 
 
 def test_guard_that_judges_the_norm_only() -> None:
     guard = guard_of(judges_loss=False)
-    assert guard.is_finite(torch.tensor(1.0), [torch.tensor(math.nan)])
-    assert not guard.is_finite(torch.tensor(math.nan), [torch.tensor(1.0)])
+    assert judge(guard, torch.tensor(1.0), [torch.tensor(math.nan)])
+    assert not judge(guard, torch.tensor(math.nan), [torch.tensor(1.0)])
 
 
 def test_guard_names_step_and_rows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,7 +157,7 @@ def test_patience() -> None:
 def test_patience_starts_anew_after_a_good_step() -> None:
     guard = guard_of(patience=2)
     refuse(guard, 1)
-    assert guard.is_finite(1.0, [])
+    assert judge(guard, 1.0, [])
     refuse(guard, 3)
     assert guard.first_step == 3
     assert guard.refused == 2

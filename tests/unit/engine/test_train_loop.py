@@ -15,13 +15,16 @@ from ostinato.callbacks.events import EVENTS
 from ostinato.core.errors import NonFiniteError
 from ostinato.core.state import TrainerControl, TrainerState
 from ostinato.core.timing import TimeLedger
+from ostinato.engine.ballot import Divisors
 from ostinato.engine.finite_guard import NonFiniteGuard
 from ostinato.engine.flops import FlopCounter
+from ostinato.engine.guarded_step import take_step
 from ostinato.engine.loop import train
 from ostinato.engine.meters import LossMeter, Meters
 from ostinato.engine.plan import Plan
 from ostinato.engine.position import Position
 from ostinato.engine.run import Run, RunOptions
+from ostinato.engine.step_weights import StepWeights
 from ostinato.engine.updates import Update, UpdateReader
 from ostinato.loss.objective import Objective
 from ostinato.strategies.precision import FullPrecision
@@ -104,13 +107,13 @@ def run_of(
         rows_per_epoch=None,
     )
 
-    def weigh(samples, padding_batches):
-        return [float(len(samples))] * len(samples)
+    def weigh(samples, counts):
+        return [1.0] * len(samples)
 
     return Run(
         plan,
         RunOptions(SETTINGS, report_always=report_always),
-        UpdateReader(plan, loader, weigh, processes, TimeLedger(), **reading),
+        UpdateReader(plan, loader, StepWeights(weigh), processes, TimeLedger(), **reading),
         Meters(LossMeter(torch.device("cpu")), Objective(), FlopCounter(None, None)),
         guard or NonFiniteGuard(patience=2, rows_of=lambda epoch, batches: None),
     )
@@ -256,8 +259,8 @@ def test_losses_are_summed_and_weights_move() -> None:
     # Gradients are the inputs, 1 and 2; the rate is 0.1.
     assert fake.model.weight.item() == pytest.approx(weight - 0.3)
     assert run.meters.loss.pending.item() == pytest.approx(weight + 2 * (weight - 0.1), rel=1e-5)
-    assert run.grad_norm == 2
-    assert run.learning_rate == 0.1
+    assert run.step.grad_norm == 2
+    assert run.step.learning_rate == 0.1
 
 
 def test_optimizer_is_read_at_the_moment() -> None:
@@ -446,10 +449,10 @@ def test_processes_agree_on_what_an_overflow_is(own: float, elsewhere: int) -> N
     fake, run = Fake(), run_of(processes=2, guard=NonFiniteGuard(patience=5, rows_of=lambda epoch, batches: None))
     fake.precision, fake.strategy = Overflowing(), OfTwo(elsewhere)
     run.guard.judges_loss = False
-    run.grad_norm = torch.tensor(math.nan)
+    run.step.grad_norm = torch.tensor(math.nan)
     run.meters.loss.hold(torch.tensor(own))
-    update = Update([{"x": 1.0}], None, [1.0], 0.1, 0, 0)
-    assert not run.is_finite(fake, update)
+    update = Update([{"x": 1.0}], None, Divisors([1.0], 1, lambda: 1.0), 0.1, 0, 0)
+    take_step(fake, run, update)
     is_overflow = math.isfinite(own) and not elsewhere
     assert (run.guard.overflows, run.guard.refused) == ((1, 0) if is_overflow else (0, 1))
     assert run.meters.loss.pending.item() == (own if is_overflow else 0.0)

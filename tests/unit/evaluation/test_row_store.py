@@ -15,7 +15,7 @@ from ostinato.evaluation.storage import row_buffer, store
 from ostinato.evaluation.storage.disk_array import SpilledArray
 from ostinato.evaluation.storage.forecast import forecast
 from ostinato.evaluation.storage.row_buffer import ShapeError
-from ostinato.evaluation.storage.scratch_file import Place, Scratch
+from ostinato.evaluation.storage.scratch_file import Scratch, ScratchDirectory
 from ostinato.evaluation.storage.store import RowStore
 
 Pair = namedtuple("Pair", ["start", "end"])
@@ -162,14 +162,16 @@ def test_names_in_another_order() -> None:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def notices(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
     monkeypatch.setattr(store, "note_once", lambda text, key=None: lines.append(text))
     return lines
 
 
-def test_a_forecast_after_the_first_batch(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scratch, "place", lambda self, size: Place("/var/tmp", 10**12, in_memory=False))
+def test_a_forecast_after_the_first_batch(notices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        Scratch, "choose_directory", lambda self, size: ScratchDirectory("/var/tmp", 10**12, in_memory=False)
+    )
     kept = RowStore(Scratch(2**26), rows=2000)
     kept.add({"logits": np.zeros((2, 32, 8000), np.float32), "labels": np.zeros((2, 32), np.int64)}, 2)
     assert kept.forecast is not None
@@ -179,17 +181,17 @@ def test_a_forecast_after_the_first_batch(said: list[str], monkeypatch: pytest.M
         ("predictions", (2000, 32, 8000)),
         ("labels", (2000, 32)),
     ]
-    assert said == [
+    assert notices == [
         "evaluation keeps 2.0 GB of predictions (float32 2000 x 32 x 8000): in a file under /var/tmp; "
         "preprocess_logits_for_metrics=... or a metric that is updated batch by batch would need none"
     ]
 
 
-def test_nothing_is_said_of_what_stays_in_memory(said: list[str]) -> None:
+def test_nothing_is_said_of_what_stays_in_memory(notices: list[str]) -> None:
     kept = RowStore(Scratch(2**20), rows=100)
     for _ in range(10):
         kept.add({"logits": np.zeros((10, 20)), "labels": np.zeros(10)}, 10)
-    assert said == []
+    assert notices == []
     assert kept.forecast is not None
     assert not kept.forecast.spills
 
@@ -197,25 +199,27 @@ def test_nothing_is_said_of_what_stays_in_memory(said: list[str]) -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        (Place("/dev/shm", 10**9, in_memory=True), "which is memory"),
-        (Place("/tmp", 10**5, in_memory=False), "where 100.0 kB are free"),
+        (ScratchDirectory("/dev/shm", 10**9, in_memory=True), "which is memory"),
+        (ScratchDirectory("/tmp", 10**5, in_memory=False), "where 100.0 kB are free"),
     ],
 )
 def test_a_doubtful_place_is_named(
-    place: Place, words: str, said: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+    place: ScratchDirectory, words: str, notices: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(Scratch, "place", lambda self, size: Place(str(tmp_path), place.free, place.in_memory))
+    monkeypatch.setattr(
+        Scratch, "choose_directory", lambda self, size: ScratchDirectory(str(tmp_path), place.free, place.in_memory)
+    )
     kept = RowStore(Scratch(100), rows=100_000)
     kept.add({"logits": np.zeros((10, 20))}, 10)
-    assert words in said[0]
+    assert words in notices[0]
 
 
-def test_rows_of_unknown_number_are_told_when_they_are_too_many(said: list[str]) -> None:
+def test_rows_of_unknown_number_are_told_when_they_are_too_many(notices: list[str]) -> None:
     kept = RowStore(Scratch(1000))
     kept.add({"logits": np.zeros((10, 10))}, 10)
-    assert said == []
+    assert notices == []
     kept.add({"logits": np.zeros((10, 10))}, 10)
-    assert said[0].startswith("evaluation keeps more than 1.0 kB: in a file under")
+    assert notices[0].startswith("evaluation keeps more than 1.0 kB: in a file under")
 
 
 def test_a_forecast_of_tensors() -> None:

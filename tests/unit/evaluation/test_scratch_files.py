@@ -13,8 +13,14 @@ import numpy as np
 import pytest
 
 from ostinato.evaluation.storage import scratch_file as subject
-from ostinato.evaluation.storage.disk_array import spilled
-from ostinato.evaluation.storage.scratch_file import Place, Scratch, ScratchFile, SpillError, best_place
+from ostinato.evaluation.storage.disk_array import open_spilled
+from ostinato.evaluation.storage.scratch_file import (
+    Scratch,
+    ScratchDirectory,
+    ScratchFile,
+    SpillError,
+    choose_directory,
+)
 
 
 def test_nothing_is_to_be_seen_in_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,9 +28,9 @@ def test_nothing_is_to_be_seen_in_the_directory(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(subject, "_is_memory", lambda directory: False)  # memory is the last resort
     file = ScratchFile(Scratch(0), 100)
     file.append(np.arange(10))
-    assert file.place.directory == str(tmp_path)
+    assert file.location.directory == str(tmp_path)
     assert os.listdir(tmp_path) == []
-    assert spilled(file, (10,), np.int64).tolist() == list(range(10))
+    assert open_spilled(file, (10,), np.int64).tolist() == list(range(10))
 
 
 @pytest.mark.parametrize(
@@ -39,12 +45,15 @@ def test_nothing_is_to_be_seen_in_the_directory(tmp_path: Path, monkeypatch: pyt
 def test_a_disk_with_room_is_chosen(
     places: list[tuple[str, int, bool]], chosen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = {str(tmp_path / name): Place(str(tmp_path / name), free, in_memory) for name, free, in_memory in places}
+    named = {
+        str(tmp_path / name): ScratchDirectory(str(tmp_path / name), free, in_memory)
+        for name, free, in_memory in places
+    }
     for name in named:
         os.mkdir(name)
     monkeypatch.setattr(subject.shutil, "disk_usage", lambda name: named[name])
     monkeypatch.setattr(subject, "_is_memory", lambda name: named[name].in_memory)
-    assert Path(best_place(list(named), 10).directory).name == chosen
+    assert Path(choose_directory(list(named), 10).directory).name == chosen
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="a file system in memory is looked at")
@@ -55,7 +64,7 @@ def test_memory_is_told_from_disks() -> None:
 
 def test_no_directory_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(SpillError, match="none of these directories") as caught:
-        best_place([str(tmp_path / "none")], 10)
+        choose_directory([str(tmp_path / "none")], 10)
     assert "TMPDIR" in str(caught.value)
     assert isinstance(caught.value, OSError)
 
@@ -80,13 +89,13 @@ def test_writing_goes_on_where_the_system_stopped(monkeypatch: pytest.MonkeyPatc
     file = ScratchFile(Scratch(0), 100)
     monkeypatch.setattr(subject.os, "write", lambda handle, content: write(handle, content[:7]))
     file.append(np.arange(20))
-    assert spilled(file, (20,), np.int64).tolist() == list(range(20))
+    assert open_spilled(file, (20,), np.int64).tolist() == list(range(20))
 
 
 _MEASURED = """
 import numpy as np
 from ostinato.evaluation.storage.scratch_file import Scratch, ScratchFile
-from ostinato.evaluation.storage.disk_array import spilled
+from ostinato.evaluation.storage.disk_array import open_spilled
 
 def peak():
     return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]) // 1024
@@ -97,7 +106,7 @@ open("/proc/self/clear_refs", "w").write("5")
 before = peak()
 for _ in range(32):
     file.append(batch)
-rows = spilled(file, (2048, 2**14), np.float32)
+rows = open_spilled(file, (2048, 2**14), np.float32)
 shifted = np.exp(rows - rows.max(-1, keepdims=True))
 best = (shifted / shifted.sum(-1, keepdims=True)).argmax(-1)
 chosen = rows[np.arange(len(rows)), best]
@@ -123,10 +132,10 @@ def test_a_slow_disk_is_not_read_again(pace: float, advised: bool, monkeypatch: 
     """There, the page cache keeps what it can; else it is left to others. The elements are the same."""
     calls: list[int] = []
     monkeypatch.setattr(subject, "_advise", lambda handle, start, length, advice: calls.append(length))
-    file, batch = ScratchFile(Scratch(0, pace=pace), 2**24), np.arange(2**20, dtype=np.float64)
+    file, batch = ScratchFile(Scratch(0, disk_speed=pace), 2**24), np.arange(2**20, dtype=np.float64)
     for _ in range(2):
         file.append(batch)
     written = bool(calls)
-    assert np.array_equal(spilled(file, (2, 2**20), np.float64), np.stack([batch, batch]))
+    assert np.array_equal(open_spilled(file, (2, 2**20), np.float64), np.stack([batch, batch]))
     assert written == advised
     assert bool(calls) == advised

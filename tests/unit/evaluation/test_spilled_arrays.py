@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from ostinato.evaluation.storage import array_blocks, row_buffer, selection
-from ostinato.evaluation.storage.disk_array import SpilledArray, spilled
+from ostinato.evaluation.storage.disk_array import SpilledArray, open_spilled
 from ostinato.evaluation.storage.scratch_file import Scratch, ScratchFile
 
 metrics = pytest.importorskip("sklearn.metrics")
@@ -28,7 +28,7 @@ def spill(array: np.ndarray, memory: int = 0) -> SpilledArray:
     """The same array, in a file."""
     file = ScratchFile(Scratch(memory), array.nbytes)
     file.append(array)
-    return spilled(file, array.shape, array.dtype)
+    return open_spilled(file, array.shape, array.dtype)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
@@ -192,7 +192,7 @@ def assert_same(found: Any, wanted: Any, name: str = "") -> None:
     assert (a.dtype, a.shape) == (b.dtype, b.shape), name
     assert np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes(), (name, a, b)
     if isinstance(found, SpilledArray):
-        assert found.home is not None, "what is in memory is an ordinary array"
+        assert found.file is not None, "what is in memory is an ordinary array"
 
 
 @pytest.mark.parametrize("group", [ELEMENTWISE, REDUCTIONS, SELECTIONS, SHAPES], ids=["each", "all", "some", "form"])

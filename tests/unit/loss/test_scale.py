@@ -97,7 +97,7 @@ def gradient(function, batch, sizes: list[int]) -> tuple[torch.Tensor, float, Ob
 
         loss = scaled.settle_scale(compute, total, model) if scaled.is_scale_needed(total) else None
         loss = compute(scaled.choose_count(total)) if loss is None else loss
-        loss = build_zero_loss(model) if scaled.weighs_nothing else scaled.share_of(loss, total)
+        loss = build_zero_loss(model) if scaled.share.weighs_nothing else scaled.share_of(loss, total)
         loss.backward()
         reported += loss.item()
     return torch.cat([p.grad.flatten() for p in model.parameters()]).double(), reported, objective

@@ -48,7 +48,7 @@ DRIVER = """
     from ostinato.core.state import TrainerControl, TrainerState
 
     args = types.SimpleNamespace(
-        train_batch_size=8, world_size=1, gradient_accumulation_steps=2, metric_for_best_model="accuracy",
+        train_batch_size=8, world_size=1, data_size=1, gradient_accumulation_steps=2, metric_for_best_model="accuracy",
         greater_is_better=True,
     )
     bar, control, stdout = ProgressCallback(), TrainerControl(), sys.stdout
@@ -220,6 +220,7 @@ def arguments(**changes: Any) -> Any:
     values = {
         "train_batch_size": 8,
         "world_size": 2,
+        "data_size": 2,
         "gradient_accumulation_steps": 4,
         "metric_for_best_model": None,
         "greater_is_better": None,
@@ -1182,7 +1183,7 @@ def test_the_share_of_time_is_under_the_bar(terminal: Terminal, clock: Time) -> 
     bar.watch(progress.ObservedRun("what is trained", "out", lambda: seconds, lambda: 2.5, 0, 8))
     state = TrainerState(global_step=0, max_steps=9, is_world_process_zero=True, num_train_epochs=1)
     args = SimpleNamespace(
-        metric_for_best_model=None, greater_is_better=None, train_batch_size=2, world_size=1,
+        metric_for_best_model=None, greater_is_better=None, train_batch_size=2, world_size=1, data_size=1,
         gradient_accumulation_steps=1,
     )  # fmt: skip
     bar.on_train_begin(args, state, TrainerControl())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.choices import IntervalStrategy
-from ..argument import Range, Unsupported, argument
+from ..argument import Range, argument
 from ..resume_rules import change_best_metric, change_evaluations
 
 
@@ -47,11 +47,8 @@ class EvaluationArguments:
     )
     eval_use_gather_object: bool = argument(
         False,
-        help="Gather any Python objects from all processes in evaluations, not only tensors.",
-        unsupported=Unsupported(
-            why="processes exchange tensors only",
-            fix="let the model return tensors, or set prediction_loss_only=True",
-        ),
+        help="Gather any Python objects from all processes in evaluations, not only tensors. A list has one entry for "
+        "each row.",
         on_resume=None,
     )
     eval_accumulation_steps: int | None = argument(

@@ -43,6 +43,13 @@ class Extras:
         choices=("ostinato", "transformers"),
         on_resume=None,
     )
+    shard: str | None = argument(
+        None,
+        help="full: divide weights, gradients and optimizer state among all processes; hybrid: among those of a host, "
+        "with a copy on every host. Default: every process holds the whole model.",
+        choices=("full", "hybrid"),
+        on_resume=None,
+    )
     split_by_length: bool = argument(
         False,
         help="Divide the rows of every optimizer step into micro-batches of similar length: the same rows, the same "

@@ -98,8 +98,8 @@ class DeviceArguments:
     )
     parallelism_config: Any = argument(
         None,
-        help="How the model is divided among devices, as accelerate's ParallelismConfig.",
-        unsupported=_NOT_SHARDED,
+        help="How many processes copy the model (dp_replicate_size) and divide it (dp_shard_size), as accelerate's "
+        "ParallelismConfig or a dict.",
         on_resume=None,
     )
 
@@ -110,7 +110,8 @@ class ParallelismArguments:
 
     ddp_find_unused_parameters: bool | None = argument(
         None,
-        help="Let DDP search for weights without a gradient in each backward; otherwise it fails on them.",
+        help="Let DDP search for weights without a gradient in each backward; False: it fails on them. "
+        "Default: from the first step on in which there are any.",
         on_resume=None,
     )
     ddp_bucket_cap_mb: int | None = argument(
@@ -138,8 +139,7 @@ class ParallelismArguments:
     )
     fsdp: str | None = argument(
         None,
-        help="Divide weights, gradients and optimizer state among processes.",
-        unsupported=_NOT_SHARDED,
+        help="Divide weights, gradients and optimizer state among processes (FSDP2).",
         on_resume=None,
         nargs="?",
         const=True,

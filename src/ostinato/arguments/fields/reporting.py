@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...core.choices import DebugOption, IntervalStrategy
-from ..argument import Range, Unsupported, argument
+from ..argument import Range, argument
 
 LOG_LEVELS = ("detail", "debug", "info", "warning", "error", "critical", "passive")
 
@@ -71,11 +71,8 @@ class ScriptArguments:
 
     debug: str | list[DebugOption] = argument(
         "",
-        help="Debugging tools, separated by spaces: underflow_overflow.",
-        unsupported=Unsupported(
-            why="the trainer has no debugging tools",
-            fix="nonfinite_patience=0 stops at the first NaN; torch.autograd.set_detect_anomaly(True) names its layer",
-        ),
+        help="Debugging tools, separated by spaces: underflow_overflow, which names the first module whose weights, "
+        "inputs or outputs are not finite. It slows training down.",
         on_resume=None,
     )
     skip_memory_metrics: bool = argument(

@@ -15,6 +15,7 @@ from ..samplers.epoch_sampler import ShardedBatchSampler
 from ..sizes import has_length, is_iterable
 from ..step_schedule import AnyStepSchedule, BudgetStepSchedule, StepSchedule
 from ..user_loaders import RoundRobinBatchSampler
+from ..worker_streams import Start
 from .token_budget import PastSettings, TokenBudgetBatchSampler
 
 Order = Callable[[int, int], Iterator[int]]  # epoch, first position -> rows
@@ -23,8 +24,9 @@ Order = Callable[[int, int], Iterator[int]]  # epoch, first position -> rows
 def order_of(sampler: Any) -> Order | None:
     """Return the rows of any epoch from any position, by arithmetic; None for an order that is drawn or the user's.
 
-    >>> from .samplers import EpochSampler
-    >>> list(order_of(EpochSampler(5, seed=0))(3, 2)) == list(order_of(EpochSampler(5, seed=0))(3, 0))[2:]
+    >>> from ostinato.data.samplers.epoch_sampler import EpochSampler
+    >>> order = order_of(EpochSampler(5, seed=0))
+    >>> list(order(3, 2)) == list(order(3, 0))[2:]
     True
     """
     if type(sampler) is SequentialSampler:
@@ -87,6 +89,7 @@ class EpochStart(NamedTuple):
     stream: Any = None  # the state of a stream, or of a loader of the user's
     rows_per_batch: int | None = None  # of a stream, before the start
     workers: int | None = None  # that shared the stream before the start
+    worker_starts: list[Start] | None = None  # random streams of workers that share those of torch
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...core import accelerator
 from ...core.errors import DataError, ModelOutputError
 from ...core.logged_numbers import collect_numbers
 from ...core.notices import note_once
@@ -501,10 +502,9 @@ def _takes_num_items(model: Any) -> bool:
 
 def _choose_tolerance(model: nn.Module) -> Tolerance:
     """Return the tolerance that suits the arithmetic in use."""
-    device = next((each.device.type for each in model.parameters()), "cpu")
-    coarse = torch.is_autocast_enabled(device) or dtype_of(model) not in (torch.float32, torch.float64)
-    tf32 = device == "cuda" and torch.get_float32_matmul_precision() != "highest"
-    return COARSE if coarse or tf32 else EXACT
+    device = next((each.device for each in model.parameters()), accelerator.CPU)
+    coarse = torch.is_autocast_enabled(device.type) or dtype_of(model) not in (torch.float32, torch.float64)
+    return COARSE if coarse or accelerator.uses_tf32(device) else EXACT
 
 
 def _is_close(one: float, other: float, tolerance: float) -> bool:

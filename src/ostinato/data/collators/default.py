@@ -65,6 +65,36 @@ def default_data_collator(features: list[Any], return_tensors: str = "pt") -> di
     return batch
 
 
+def torch_default_data_collator(features: list[Any]) -> dict[str, Any]:
+    """Join rows to torch tensors; see `default_data_collator`.
+
+    Args:
+        features: The rows: dicts or objects.
+
+    Returns:
+        The batch, by column.
+
+    >>> torch_default_data_collator([{"x": 1}, {"x": 2}])
+    {'x': tensor([1, 2])}
+    """
+    return default_data_collator(features, "pt")
+
+
+def numpy_default_data_collator(features: list[Any]) -> dict[str, Any]:
+    """Join rows to numpy arrays; see `default_data_collator`.
+
+    Args:
+        features: The rows: dicts or objects.
+
+    Returns:
+        The batch, by column.
+
+    >>> numpy_default_data_collator([{"x": 1}, {"x": 2}])
+    {'x': array([1, 2])}
+    """
+    return default_data_collator(features, "np")
+
+
 @dataclass
 class DefaultDataCollator:
     """`default_data_collator` as an object that stores the kind of tensors to make.

@@ -100,13 +100,31 @@ class DataCollatorForLanguageModeling(TokenCollator):
     def torch_mask_tokens(
         self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
     ) -> tuple[Any, Any]:
-        """Hide tokens of `inputs` (in place), and return the inputs and the labels."""
+        """Hide tokens of `inputs` (in place), and return the inputs and the labels.
+
+        Args:
+            inputs: The ids of a batch, as a tensor; changed in place.
+            special_tokens_mask: What is never hidden; by default the special tokens of the tokenizer.
+            offset_mapping: The offsets of the tokens, from which words follow; only for `whole_word_mask=True`.
+
+        Returns:
+            The inputs and the labels, which are -100 wherever nothing was hidden.
+        """
         return self._mask_tokens(inputs, special_tokens_mask, offset_mapping, _TorchRandom(self._get_generator("pt")))
 
     def numpy_mask_tokens(
         self, inputs: Any, special_tokens_mask: Any = None, offset_mapping: Any = None
     ) -> tuple[Any, Any]:
-        """Hide tokens of an array (in place), and return the inputs and the labels."""
+        """Hide tokens of an array (in place), and return the inputs and the labels.
+
+        Args:
+            inputs: The ids of a batch, as an array; changed in place.
+            special_tokens_mask: What is never hidden; by default the special tokens of the tokenizer.
+            offset_mapping: The offsets of the tokens, from which words follow; only for `whole_word_mask=True`.
+
+        Returns:
+            The inputs and the labels, which are -100 wherever nothing was hidden.
+        """
         return self._mask_tokens(inputs, special_tokens_mask, offset_mapping, _NumpyRandom(self._get_generator("np")))
 
     # Rows to a batch -------------------------------------------------------------------------------------------------

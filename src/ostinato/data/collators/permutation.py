@@ -98,12 +98,26 @@ class DataCollatorForPermutationLanguageModeling(DataCollatorMixin):
         return self._name_parts(self.numpy_mask_tokens(self._stack_ids(examples, "np")))
 
     def torch_mask_tokens(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
-        """Return the inputs with hidden spans, perm_mask, target_mapping and labels. Draws from torch's generator."""
+        """Return the inputs with hidden spans, perm_mask, target_mapping and labels. Draws from torch's generator.
+
+        Args:
+            inputs: The ids of a batch, as a tensor.
+
+        Returns:
+            The inputs, `perm_mask`, `target_mapping` and the labels.
+        """
         inputs, *others = self._mask_spans(inputs.numpy(), _TORCH)
         return torch.from_numpy(inputs), *(torch.from_numpy(other) for other in others)  # type: ignore[return-value]
 
     def numpy_mask_tokens(self, inputs: Any) -> tuple[Any, Any, Any, Any]:
-        """Return the same for arrays. Draws from `random` (spans) and `numpy.random` (orders)."""
+        """Return the same for arrays. Draws from `random` (spans) and `numpy.random` (orders).
+
+        Args:
+            inputs: The ids of a batch, as an array.
+
+        Returns:
+            The inputs, `perm_mask`, `target_mapping` and the labels.
+        """
         return self._mask_spans(inputs, _NUMPY)
 
     def _stack_ids(self, rows: Any, kind: str) -> Any:

@@ -43,7 +43,17 @@ class DataCollatorMixin:
         return self.torch_call(features) if kind == "pt" else self.numpy_call(features)
 
     def torch_call(self, examples: Any) -> Any:
-        """Collate to torch tensors."""
+        """Collate to torch tensors.
+
+        Args:
+            examples: The rows.
+
+        Returns:
+            The batch.
+
+        Raises:
+            NotSupportedError: The collator does not override it.
+        """
         raise NotSupportedError(
             what=f"{type(self).__name__} does not make torch tensors",
             why="it has no torch_call",
@@ -51,7 +61,17 @@ class DataCollatorMixin:
         )
 
     def numpy_call(self, examples: Any) -> Any:
-        """Collate to numpy arrays."""
+        """Collate to numpy arrays.
+
+        Args:
+            examples: The rows.
+
+        Returns:
+            The batch.
+
+        Raises:
+            NotSupportedError: The collator does not override it.
+        """
         raise NotSupportedError(
             what=f"{type(self).__name__} does not make numpy arrays",
             why="it has no numpy_call",

@@ -19,36 +19,36 @@ Key = tuple[slice, ...]
 Shape = tuple[int, ...]
 
 
-class Filling(Protocol):
+class BlockWriter(Protocol):
     """An array that is written from front to back."""
 
     def add(self, block: np.ndarray) -> None: ...
 
-    def done(self) -> np.ndarray: ...
+    def finish(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
-class Desk:
+class BlockContext:
     """The functions that operations use: one creates a result, one releases blocks.
 
-    `fill` returns a result of a shape that is otherwise like an array. `used` is called with the blocks that were
-    read.
+    `open_writer` returns a result of a shape that is otherwise like an array. `mark_used` is called with
+    the blocks that were read.
     """
 
-    fill: Callable[[Shape, np.ndarray], Filling]
-    used: Callable[[Iterable[Any]], None]
+    open_writer: Callable[[Shape, np.ndarray], BlockWriter]
+    mark_used: Callable[[Iterable[Any]], None]
 
 
 # --- division into blocks --------------------------------------------------------------------------------------------
 
 
-def in_order(array: np.ndarray, *, repeated: bool = False) -> bool:
+def is_in_order(array: np.ndarray, *, repeated: bool = False) -> bool:
     """Return whether iterating over the elements in C order goes through memory in one direction.
 
     `repeated` allows for arrays that were expanded with `np.broadcast_to`.
 
     >>> table = np.zeros((3, 4))
-    >>> in_order(table[:, :-1]), in_order(table.T)
+    >>> is_in_order(table[:, :-1]), is_in_order(table.T)
     (True, False)
     """
     steps = [stride for length, stride in zip(array.shape, array.strides, strict=True) if length > 1]
@@ -60,17 +60,17 @@ def can_be_divided(shape: Shape, arrays: Sequence[np.ndarray], *, repeated: bool
     """Return whether there is something to divide, and results come out in C order."""
     if not shape or 0 in shape:
         return False
-    return all(in_order(array, repeated=repeated) and not array.dtype.hasobject for array in arrays)
+    return all(is_in_order(array, repeated=repeated) and not array.dtype.hasobject for array in arrays)
 
 
-def blocks(shape: Shape, arrays: Sequence[np.ndarray], depth: int | None = None) -> Iterator[Key]:
+def iterate_blocks(shape: Shape, arrays: Sequence[np.ndarray], depth: int | None = None) -> Iterator[Key]:
     """Yield blocks in C order: cut the first `depth` dimensions so that no array's block is much larger than `BLOCK`.
 
-    >>> [key for key in blocks((2, 3), [np.zeros((2, 3))])]
+    >>> [key for key in iterate_blocks((2, 3), [np.zeros((2, 3))])]
     [(slice(0, 2, None),)]
     """
     depth = len(shape) if depth is None else depth
-    spans = [max(_span(array, axis - len(shape)) for array in arrays) for axis in range(depth)]
+    spans = [max(_measure_span(array, axis - len(shape)) for array in arrays) for axis in range(depth)]
     cut = next((axis for axis, span in enumerate(spans) if span <= BLOCK), depth - 1)
     count = max(1, BLOCK // spans[cut])
     for place in np.ndindex(*shape[:cut]):
@@ -79,7 +79,7 @@ def blocks(shape: Shape, arrays: Sequence[np.ndarray], depth: int | None = None)
             yield (*fixed, slice(start, min(start + count, shape[cut])))
 
 
-def _span(array: np.ndarray, axis: int) -> int:
+def _measure_span(array: np.ndarray, axis: int) -> int:
     """Return the number of bytes that one step along an axis (counted from the last) covers."""
     reach = [(length, abs(stride)) for length, stride in zip(array.shape, array.strides, strict=True)]
     inner = reach[array.ndim + axis + 1 :] if axis >= -array.ndim else reach
@@ -88,10 +88,10 @@ def _span(array: np.ndarray, axis: int) -> int:
     return max(extent, own[1]) if own[0] > 1 else extent
 
 
-def part(array: np.ndarray, key: Key, shape: Shape) -> np.ndarray:
+def get_part(array: np.ndarray, key: Key, shape: Shape) -> np.ndarray:
     """Return the part of an array, broadcast to `shape`, that belongs to a block.
 
-    >>> part(np.arange(3), (slice(0, 1),), (2, 3))
+    >>> get_part(np.arange(3), (slice(0, 1),), (2, 3))
     array([0, 1, 2])
     """
     missing = len(shape) - array.ndim
@@ -102,8 +102,8 @@ def part(array: np.ndarray, key: Key, shape: Shape) -> np.ndarray:
 # --- element by element ----------------------------------------------------------------------------------------------
 
 
-def elementwise(
-    desk: Desk,
+def apply_elementwise(
+    context: BlockContext,
     function: Callable[..., Any],
     operands: Sequence[Any],
     out: tuple[np.ndarray, ...] | None = None,
@@ -113,37 +113,37 @@ def elementwise(
     arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
     shape = np.broadcast_shapes(*(array.shape for array in arrays))
     targets = list(out or ())
-    if not can_be_divided(shape, [*arrays, *targets], repeated=True) or _entangled(arrays, targets, shape):
+    if not can_be_divided(shape, [*arrays, *targets], repeated=True) or _may_overlap(arrays, targets, shape):
         return None
-    results: list[Filling] = []
-    for key in blocks(shape, [*arrays, *targets]):
-        given = [part(one, key, shape) if isinstance(one, np.ndarray) else one for one in operands]
+    results: list[BlockWriter] = []
+    for key in iterate_blocks(shape, [*arrays, *targets]):
+        given = [get_part(one, key, shape) if isinstance(one, np.ndarray) else one for one in operands]
         into = [target[key] for target in targets]
         if into:
             function(*given, out=tuple(into), **options)
         else:
             found = function(*given, **options)
             found = found if isinstance(found, tuple) else (found,)
-            results = results or [desk.fill(shape, one) for one in found]
+            results = results or [context.open_writer(shape, one) for one in found]
             for result, one in zip(results, found, strict=True):
                 result.add(one)
-        desk.used([*given, *into])
-    done = tuple(out or (result.done() for result in results))
+        context.mark_used([*given, *into])
+    done = tuple(out or (result.finish() for result in results))
     return done[0] if len(done) == 1 else done
 
 
-def _entangled(arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray], shape: Shape) -> bool:
+def _may_overlap(arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray], shape: Shape) -> bool:
     """Return whether a block that is written may be read later."""
     if any(target.shape != shape for target in targets):
         return True
     return any(
-        not _same_place(array, target) and np.may_share_memory(array, target)
+        not _are_identical(array, target) and np.may_share_memory(array, target)
         for target in targets
         for array in [*arrays, *(other for other in targets if other is not target)]
     )
 
 
-def _same_place(one: np.ndarray, other: np.ndarray) -> bool:
+def _are_identical(one: np.ndarray, other: np.ndarray) -> bool:
     def place(array: np.ndarray) -> tuple[Any, ...]:
         return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
 
@@ -153,20 +153,22 @@ def _same_place(one: np.ndarray, other: np.ndarray) -> bool:
 # --- independent rows ------------------------------------------------------------------------------------------------
 
 
-def along(desk: Desk, function: Callable[[np.ndarray], np.ndarray], array: np.ndarray, axes: Sequence[int]) -> Any:
+def apply_along(
+    context: BlockContext, function: Callable[[np.ndarray], np.ndarray], array: np.ndarray, axes: Sequence[int]
+) -> Any:
     """Return `function(array)`, which works along `axes` (none of them the first) and keeps all dimensions."""
     depth = min(axes, default=array.ndim)
     if depth == 0 or not can_be_divided(array.shape, [array]):
         return None
-    result: Filling | None = None
-    for key in blocks(array.shape, [array], depth):
+    result: BlockWriter | None = None
+    for key in iterate_blocks(array.shape, [array], depth):
         found = function(array[key])
         if result is None:
-            result = desk.fill((*array.shape[:depth], *found.shape[depth:]), found)
+            result = context.open_writer((*array.shape[:depth], *found.shape[depth:]), found)
         result.add(found)
-        desk.used([array[key]])
+        context.mark_used([array[key]])
     assert result is not None
-    return result.done()
+    return result.finish()
 
 
 # --- sums, maxima and the like ---------------------------------------------------------------------------------------
@@ -174,8 +176,8 @@ def along(desk: Desk, function: Callable[[np.ndarray], np.ndarray], array: np.nd
 _EXACT = ("maximum", "minimum", "fmax", "fmin", "logical_or", "logical_and", "bitwise_or", "bitwise_and")
 
 
-def reduced(
-    desk: Desk, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...], *, keepdims: bool, **options: Any
+def reduce_blocks(
+    context: BlockContext, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...], *, keepdims: bool, **options: Any
 ) -> Any:
     """Return `ufunc.reduce(array, axes)`."""
     if not axes or not can_be_divided(array.shape, [array]):
@@ -183,9 +185,9 @@ def reduced(
     wanted = options.get("dtype")
     rounds = array.dtype.kind not in "biu" or (wanted is not None and np.dtype(wanted).kind not in "biu")
     if 0 not in axes:
-        found = along(desk, lambda block: ufunc.reduce(block, axes, keepdims=True, **options), array, axes)
+        found = apply_along(context, lambda block: ufunc.reduce(block, axes, keepdims=True, **options), array, axes)
     elif ufunc.__name__ in _EXACT or (ufunc.__name__ in ("add", "multiply") and not rounds):
-        found = _folded(desk, ufunc, array, axes, options)
+        found = _fold_blocks(context, ufunc, array, axes, options)
         if rounds and (np.isnan(found) | (found == 0)).any():
             return None  # the result depends on the order of zeros or NaNs
     else:
@@ -196,11 +198,13 @@ def reduced(
     return found.reshape(shape)[()]
 
 
-def _folded(desk: Desk, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...], options: dict[str, Any]) -> Any:
+def _fold_blocks(
+    context: BlockContext, ufunc: np.ufunc, array: np.ndarray, axes: tuple[int, ...], options: dict[str, Any]
+) -> Any:
     result: Any = None
-    for key in blocks(array.shape, [array], 1):
+    for key in iterate_blocks(array.shape, [array], 1):
         found = ufunc.reduce(array[key], axes, keepdims=True, **options)
         result = found if result is None else ufunc(result, found)
         options = {name: value for name, value in options.items() if name != "initial"}  # applies once
-        desk.used([array[key]])
+        context.mark_used([array[key]])
     return result

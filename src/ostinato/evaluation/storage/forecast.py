@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .scratch_file import in_words
+from .scratch_file import format_bytes
 
 _NAMES = {"logits": "predictions"}  # the names that users know
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptArray:
     """One array that will be kept."""
 
     name: str  # predictions, labels, inputs
@@ -31,7 +31,7 @@ class Kept:
 class Forecast:
     """The arrays that will be kept if all batches are like the first, and the memory that they may take."""
 
-    arrays: tuple[Kept, ...]  # the largest first
+    arrays: tuple[KeptArray, ...]  # the largest first
     memory: int | None
 
     @property
@@ -44,13 +44,13 @@ class Forecast:
 
     def __str__(self) -> str:
         """
-        >>> str(Forecast((Kept("predictions", "float32", (2000, 32, 8000), 2_048_000_000),), memory=2**26))
+        >>> str(Forecast((KeptArray("predictions", "float32", (2000, 32, 8000), 2_048_000_000),), memory=2**26))
         'evaluation keeps 2.0 GB of predictions (float32 2000 x 32 x 8000)'
         """
         if not self.arrays:
             return "evaluation keeps nothing"
         names = " and ".join(dict.fromkeys(array.name for array in self.arrays if 4 * array.bytes >= self.bytes))
-        return f"evaluation keeps {in_words(self.bytes)} of {names} ({self.arrays[0]})"
+        return f"evaluation keeps {format_bytes(self.bytes)} of {names} ({self.arrays[0]})"
 
 
 def forecast(parts: Mapping[str, Any], rows: int, total: int, memory: int | None) -> Forecast:
@@ -59,8 +59,8 @@ def forecast(parts: Mapping[str, Any], rows: int, total: int, memory: int | None
     for name, tree in parts.items():
         for leaf in leaves(tree):
             shape = (total, *leaf.shape[1:]) if leaf.ndim else (-(-total // max(rows, 1)),)
-            size = int(np.prod(shape, dtype=np.int64)) * _width(leaf)
-            arrays.append(Kept(_NAMES.get(name, name), str(leaf.dtype).removeprefix("torch."), shape, size))
+            size = int(np.prod(shape, dtype=np.int64)) * _measure_element(leaf)
+            arrays.append(KeptArray(_NAMES.get(name, name), str(leaf.dtype).removeprefix("torch."), shape, size))
     return Forecast(tuple(sorted(arrays, key=lambda array: -array.bytes)), memory)
 
 
@@ -73,7 +73,7 @@ def leaves(tree: Any) -> Iterator[Any]:
             yield from leaves(child)
 
 
-def _width(leaf: Any) -> int:
+def _measure_element(leaf: Any) -> int:
     """Return the bytes of an element on the host, where bfloat16 becomes float32."""
     if isinstance(leaf, torch.Tensor):
         return 4 if leaf.dtype == torch.bfloat16 else leaf.element_size()

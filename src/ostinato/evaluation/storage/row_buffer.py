@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .disk_array import Filled, spilled
-from .scratch_file import BLOCK, Place, Scratch, ScratchFile
+from .disk_array import ArrayWriter, open_spilled
+from .scratch_file import BLOCK, Scratch, ScratchDirectory, ScratchFile
 
-_AHEAD = 2**28  # bytes to allocate at once
+_MAX_GROWTH = 2**28  # bytes to allocate at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Column:
             end = self.size + piece.size
             if end > len(self._buffer):
                 # Memory that is not written to is not used: the expected size costs nothing before it is needed.
-                self._grow(min(expected, end + _AHEAD) if end < expected else end + end // 4)
+                self._grow(min(expected, end + _MAX_GROWTH) if end < expected else end + end // 4)
             self._buffer[self.size : end] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         self.size += piece.size
         return piece
@@ -75,16 +75,16 @@ class Column:
         else:
             self._buffer.resize(size, refcheck=False)
 
-    def spill(self, expected: int) -> Place | None:
+    def spill(self, expected: int) -> ScratchDirectory | None:
         """Continue in a file and return its place; None if the column is in a file already."""
         if self._file is not None:
             return None
         self._file = ScratchFile(self._scratch, expected)
         self._file.append(self._buffer[: self.size])
         self._buffer = np.empty(0, np.uint8)
-        return self._file.place
+        return self._file.location
 
-    def settle(self, *, fits: bool) -> None:
+    def finish(self, *, fits: bool) -> None:
         """End the writing; move the column back to memory if it `fits`."""
         if self._whole is not None:
             return
@@ -92,17 +92,17 @@ class Column:
             self._grow(self.size)
             self._whole = self._buffer
         else:
-            self._whole = spilled(self._file, (self.size,), np.uint8)
+            self._whole = open_spilled(self._file, (self.size,), np.uint8)
             if fits:
                 self._whole, self._file = np.array(self._whole), None
 
     def flat(self) -> np.ndarray:
-        """Return all bytes, once the column is settled."""
+        """Return all bytes, once the column is finished."""
         assert self._whole is not None
         return self._whole
 
 
-def _joined_shape(pieces: Sequence[Piece]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+def _compute_joined_shape(pieces: Sequence[Piece]) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
     """Return shape and dtype of the joined pieces, and whether some have to be padded in the second dimension."""
     shapes = [piece.shape or (1,) for piece in pieces]
     if len({(len(shape), shape[2:]) for shape in shapes}) != 1:
@@ -113,35 +113,35 @@ def _joined_shape(pieces: Sequence[Piece]) -> tuple[tuple[int, ...], np.dtype[An
     return (rows, *((max(widths),) if widths else ()), *shapes[0][2:]), dtype, ragged
 
 
-def join(scratch: Scratch, pieces: Sequence[Piece], padding: float, beside: int = 0) -> np.ndarray:
+def join(scratch: Scratch, pieces: Sequence[Piece], padding: float, in_use: int = 0) -> np.ndarray:
     """Join pieces along the first dimension; those that follow one another in their column are not copied.
 
-    `beside` is the number of bytes that are in memory already.
+    `in_use` is the number of bytes that are in memory already.
     """
-    shape, dtype, ragged = _joined_shape(pieces)
+    shape, dtype, ragged = _compute_joined_shape(pieces)
     column, first = pieces[0].column, pieces[0].start
-    if not ragged and _follow(pieces, dtype):
+    if not ragged and _are_contiguous(pieces, dtype):
         return column.flat()[first : first + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-    result = Filled(scratch, shape, np.empty(0, dtype), beside)
+    result = ArrayWriter(scratch, shape, np.empty(0, dtype), in_use)
     for piece in pieces:
         array = piece.array().reshape(piece.shape or (1,))
         rows = max(1, BLOCK // max(1, math.prod(shape[1:]) * dtype.itemsize))
         for start in range(0, len(array), rows):
             block = array[start : start + rows]
             if ragged:
-                block = _padded(block, shape, dtype, padding)
+                block = _pad_block(block, shape, dtype, padding)
             result.add(block.astype(dtype, copy=False))
-    return result.done()
+    return result.finish()
 
 
-def _follow(pieces: Sequence[Piece], dtype: np.dtype[Any]) -> bool:
+def _are_contiguous(pieces: Sequence[Piece], dtype: np.dtype[Any]) -> bool:
     ends = [piece.start + piece.size for piece in pieces]
     return all(piece.dtype == dtype and piece.column is pieces[0].column for piece in pieces) and all(
         piece.start == end for piece, end in zip(pieces[1:], ends, strict=False)
     )
 
 
-def _padded(block: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any], padding: float) -> np.ndarray:
+def _pad_block(block: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any], padding: float) -> np.ndarray:
     full = np.full((len(block), *shape[1:]), padding, dtype=dtype)
     full[:, : block.shape[1]] = block
     return full

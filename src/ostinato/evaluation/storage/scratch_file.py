@@ -46,18 +46,18 @@ class Scratch:
 
     memory: int | None = None
     directories: tuple[str, ...] = ()
-    pace: float | None = field(default=None, compare=False)  # of the disk, in bytes per second, once it is known
+    disk_speed: float | None = field(default=None, compare=False)  # of the disk, in bytes per second, once it is known
 
     def fits(self, size: int) -> bool:
         return self.memory is None or size <= self.memory
 
-    def place(self, size: int) -> Place:
+    def choose_directory(self, size: int) -> ScratchDirectory:
         """Return the directory for a file of `size` bytes: on a disk with room for it, if there is one."""
-        return best_place([tempfile.gettempdir(), *self.directories, "/var/tmp"], size)
+        return choose_directory([tempfile.gettempdir(), *self.directories, "/var/tmp"], size)
 
 
 @dataclass(frozen=True)
-class Place:
+class ScratchDirectory:
     """A directory for temporary files."""
 
     directory: str
@@ -65,14 +65,14 @@ class Place:
     in_memory: bool
 
 
-def best_place(directories: Sequence[str], size: int) -> Place:
+def choose_directory(directories: Sequence[str], size: int) -> ScratchDirectory:
     """Return the first directory on a disk with room; else the disk with most room; else one in memory.
 
-    >>> best_place(["no such directory", "."], 10).directory
+    >>> choose_directory(["no such directory", "."], 10).directory
     '.'
     """
     usable = [name for name in dict.fromkeys(directories) if os.path.isdir(name) and os.access(name, os.W_OK)]
-    places = [Place(name, shutil.disk_usage(name).free, _is_memory(name)) for name in usable]
+    places = [ScratchDirectory(name, shutil.disk_usage(name).free, _is_memory(name)) for name in usable]
     if not places:
         raise SpillError(
             what="what the evaluation keeps cannot be moved to a file",
@@ -87,11 +87,11 @@ def best_place(directories: Sequence[str], size: int) -> Place:
 def _is_memory(directory: str) -> bool:
     """Return whether files in a directory are kept in memory."""
     device = os.stat(directory).st_dev
-    return os.name == "posix" and f"{os.major(device)}:{os.minor(device)}" in _memory_devices()
+    return os.name == "posix" and f"{os.major(device)}:{os.minor(device)}" in _list_memory_devices()
 
 
 @cache
-def _memory_devices() -> frozenset[str]:
+def _list_memory_devices() -> frozenset[str]:
     """Return the numbers of file systems in memory (Linux lists them; elsewhere temporary files are on disks)."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -102,51 +102,51 @@ def _memory_devices() -> frozenset[str]:
 
 
 class ScratchFile:
-    """A file without a name. First `append`, then `mapped`, which ends the writing."""
+    """A file without a name. First `append`, then `map_memory`, which ends the writing."""
 
     def __init__(self, scratch: Scratch, expected: int) -> None:
         self.scratch = scratch
         self.size = 0
-        self.place = scratch.place(expected)
-        self._file = tempfile.TemporaryFile(dir=self.place.directory, buffering=0)  # noqa: SIM115 (lives as long as we)
+        self.location = scratch.choose_directory(expected)
+        self._file = tempfile.TemporaryFile(dir=self.location.directory, buffering=0)  # noqa: SIM115 (lives as long as we)
         weakref.finalize(self, self._file.close)  # the map, which arrays refer to, has a handle of its own
-        self._told = 0  # up to here the system knows that the pages are not needed
+        self._advised_until = 0  # up to here the system knows that the pages are not needed
         self._map: mmap.mmap | None = None
         self._first = self._last = 0  # addresses
         self._pending: tuple[int, int, int] | None = None  # from, to, bytes: read, and not released yet
 
     def append(self, array: np.ndarray) -> None:
         """Append the elements of an array."""
-        rest = _bytes_of(array)
+        rest = _view_bytes(array)
         while rest:
             try:
                 written = os.write(self._file.fileno(), rest)
             except OSError as error:
-                raise self._refused(error, len(rest)) from error
+                raise self._build_error(error, len(rest)) from error
             self.size += written
             rest = rest[written:]
-        if self.size - self._told >= 2 * BLOCK:
-            self._forget_written()
+        if self.size - self._advised_until >= 2 * BLOCK:
+            self._evict_written()
 
-    def _forget_written(self) -> None:
+    def _evict_written(self) -> None:
         """Start to write the end of the file to the disk, and drop from the page cache what has been written."""
         handle, scratch = self._file.fileno(), self.scratch
         if _advise is None:
             return
-        if scratch.pace is None:
+        if scratch.disk_speed is None:
             started = time.perf_counter()
             os.fdatasync(handle)
-            scratch.pace = (self.size - self._told) / max(time.perf_counter() - started, 1e-6)
-        if scratch.pace >= _SLOW:
-            start = max(0, self._told - _WINDOW)
+            scratch.disk_speed = (self.size - self._advised_until) / max(time.perf_counter() - started, 1e-6)
+        if scratch.disk_speed >= _SLOW:
+            start = max(0, self._advised_until - _WINDOW)
             _advise(handle, start, self.size - start, os.POSIX_FADV_DONTNEED)
-        self._told = self.size
+        self._advised_until = self.size
 
-    def _refused(self, error: OSError, missing: int) -> SpillError:
+    def _build_error(self, error: OSError, missing: int) -> SpillError:
         refused = SpillError(
-            what=f"what the evaluation keeps does not fit under {self.place.directory}",
-            why=f"after {in_words(self.size)}, {in_words(missing)} more could not be written: "
-            f"{error.strerror or error}; {in_words(shutil.disk_usage(self.place.directory).free)} are free",
+            what=f"what the evaluation keeps does not fit under {self.location.directory}",
+            why=f"after {format_bytes(self.size)}, {format_bytes(missing)} more could not be written: "
+            f"{error.strerror or error}; {format_bytes(shutil.disk_usage(self.location.directory).free)} are free",
             fix="keep less (preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(-1), or "
             "batch_eval_metrics=True), set TMPDIR to a directory with more room, or eval_memory_mb=None to keep "
             "everything in memory",
@@ -154,7 +154,7 @@ class ScratchFile:
         refused.errno = error.errno
         return refused
 
-    def mapped(self) -> mmap.mmap:
+    def map_memory(self) -> mmap.mmap:
         """Return the file as memory. Writes there go to the file; nothing can be appended any more."""
         if self._map is None:
             self._map = mmap.mmap(self._file.fileno(), self.size)
@@ -166,36 +166,36 @@ class ScratchFile:
         """Return whether the elements of an array are in this file."""
         return self._first <= array.__array_interface__["data"][0] < self._last
 
-    def used(self, array: np.ndarray) -> None:
+    def mark_used(self, array: np.ndarray) -> None:
         """Record that elements were read or written; their pages are released before there are many of them."""
         if array.size == 0:
             return
-        low, high = _bounds(array)
+        low, high = _find_bounds(array)
         amount = min(high - low, array.size * _FAULT)
         if self._pending is not None:
             low, high = min(low, self._pending[0]), max(high, self._pending[1])
             amount = min(high - low, amount + self._pending[2])
         self._pending = (low, high, amount) if amount + _FAULT < BLOCK else None
         if self._pending is None:
-            self._give_back(low, high)
+            self._release_pages(low, high)
 
-    def _give_back(self, low: int, high: int) -> None:
+    def _release_pages(self, low: int, high: int) -> None:
         if self._map is None or _NOT_NEEDED is None:
             return
         start = max(0, low - self._first) // mmap.PAGESIZE * mmap.PAGESIZE
         end = min(high - self._first, self.size)
         self._map.madvise(_NOT_NEEDED, start, end - start)
-        if _advise is not None and self.scratch.pace is not None and self.scratch.pace >= _SLOW:
+        if _advise is not None and self.scratch.disk_speed is not None and self.scratch.disk_speed >= _SLOW:
             start = max(0, start - 2 * BLOCK)  # pages at the boundary of two blocks were in use until now
             _advise(self._file.fileno(), start, end - start, os.POSIX_FADV_DONTNEED)
 
 
-def _bytes_of(array: np.ndarray) -> memoryview:
+def _view_bytes(array: np.ndarray) -> memoryview:
     flat: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return memoryview(flat)
 
 
-def _bounds(array: np.ndarray) -> tuple[int, int]:
+def _find_bounds(array: np.ndarray) -> tuple[int, int]:
     """Return the first address of an array's elements, and the one after the last."""
     low = high = array.__array_interface__["data"][0]
     for length, stride in zip(array.shape, array.strides, strict=True):
@@ -206,10 +206,10 @@ def _bounds(array: np.ndarray) -> tuple[int, int]:
     return low, high + array.itemsize
 
 
-def in_words(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return a number of bytes in readable form.
 
-    >>> in_words(2_048_000_000), in_words(512)
+    >>> format_bytes(2_048_000_000), format_bytes(512)
     ('2.0 GB', '512 bytes')
     """
     for unit, worth in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

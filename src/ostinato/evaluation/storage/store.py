@@ -13,7 +13,7 @@ from ...core.tree import concatenate
 from .disk_array import SpilledArray
 from .forecast import Forecast, forecast
 from .row_buffer import Column, Piece, join
-from .scratch_file import Place, Scratch, in_words
+from .scratch_file import Scratch, ScratchDirectory, format_bytes
 
 Path = tuple[Any, ...]
 
@@ -38,7 +38,7 @@ class RowStore:
         self._rows = 0
         self._columns: dict[Path, Column] = {}
         self._batches: dict[str, list[Any]] = {}
-        self._handed_out = 0  # bytes in memory that were joined
+        self._joined_bytes = 0  # bytes in memory that were joined
 
     def add(self, parts: Mapping[str, Any], rows: int) -> None:
         """Keep the parts of one batch of rows; parts that are None are left out."""
@@ -47,7 +47,7 @@ class RowStore:
             self.forecast = forecast(parts, rows, max(rows, self._expected_rows), self._scratch.memory)
         self._rows += rows
         for name, tree in parts.items():
-            self._batches.setdefault(name, []).append(_take_apart(tree, self._keep, (name,)))
+            self._batches.setdefault(name, []).append(_build_nodes(tree, self._keep, (name,)))
         self._make_room()
 
     def _keep(self, leaf: Any, path: Path) -> Any:
@@ -74,15 +74,15 @@ class RowStore:
             self._report_file(place, expected)
 
     def _measure_memory(self) -> int:
-        return self._handed_out + sum(column.in_memory for column in self._columns.values())
+        return self._joined_bytes + sum(column.in_memory for column in self._columns.values())
 
-    def _report_file(self, place: Place, expected: int) -> None:
-        kept = self.forecast or f"evaluation keeps more than {in_words(self._scratch.memory or 0)}"
+    def _report_file(self, place: ScratchDirectory, expected: int) -> None:
+        kept = self.forecast or f"evaluation keeps more than {format_bytes(self._scratch.memory or 0)}"
         remark = f"{kept}: in a file under {place.directory}"
         if place.in_memory:
             remark += ", which is memory (set TMPDIR to a directory on a disk)"
         elif place.free < expected:
-            remark += f", where {in_words(place.free)} are free"
+            remark += f", where {format_bytes(place.free)} are free"
         advice = "preprocess_logits_for_metrics=... or a metric that is updated batch by batch would need none"
         note_once(f"{remark}; {advice}", key="evaluation keeps rows in a file")
 
@@ -98,31 +98,31 @@ class RowStore:
             column = leaves[0].column
             array = join(self._scratch, leaves, padding, self._measure_memory() - column.in_memory)
             in_memory = 0 if isinstance(array, SpilledArray) else array.nbytes
-            self._handed_out += in_memory - column.in_memory  # the column is counted until everything is joined
+            self._joined_bytes += in_memory - column.in_memory  # the column is counted until everything is joined
             return array
 
-        self._settle(name)
+        self._finish_columns(name)
         batches = self._batches.pop(name, [])
         joined = _join_trees(batches, join_leaves) if batches else None
-        self._forget(name)
+        self._drop_columns(name)
         return joined
 
     def batches(self, name: str) -> list[Any] | None:
         """Return the rows batch by batch, unchanged; None if there are none. Rows can be taken once."""
-        self._settle(name)
-        batches = [_put_together(batch, _load) for batch in self._batches.pop(name, [])]
-        self._forget(name)
+        self._finish_columns(name)
+        batches = [_rebuild_tree(batch, _load) for batch in self._batches.pop(name, [])]
+        self._drop_columns(name)
         return batches or None
 
-    def _settle(self, name: str) -> None:
+    def _finish_columns(self, name: str) -> None:
         """Move data in a file back to memory if it fits."""
         columns = [column for path, column in self._columns.items() if path[0] == name]
         for column in sorted(columns, key=lambda column: column.size):
-            column.settle(fits=self._scratch.fits(self._measure_memory() + column.size - column.in_memory))
+            column.finish(fits=self._scratch.fits(self._measure_memory() + column.size - column.in_memory))
 
-    def _forget(self, name: str) -> None:
+    def _drop_columns(self, name: str) -> None:
         for path in [path for path in self._columns if path[0] == name]:
-            self._handed_out += self._columns.pop(path).in_memory
+            self._joined_bytes += self._columns.pop(path).in_memory
 
 
 # --- containers ------------------------------------------------------------------------------------------------------
@@ -142,17 +142,17 @@ class _Node:
         return self.kind(*children) if getattr(self.kind, "_fields", None) is not None else self.kind(children)
 
 
-def _take_apart(tree: Any, keep: Callable[[Any, Path], Any], path: Path) -> Any:
+def _build_nodes(tree: Any, keep: Callable[[Any, Path], Any], path: Path) -> Any:
     if isinstance(tree, Mapping):
-        return _Node(type(tree), tuple(tree), tuple(_take_apart(c, keep, (*path, k)) for k, c in tree.items()))
+        return _Node(type(tree), tuple(tree), tuple(_build_nodes(c, keep, (*path, k)) for k, c in tree.items()))
     if isinstance(tree, (list, tuple)):
-        return _Node(type(tree), None, tuple(_take_apart(c, keep, (*path, i)) for i, c in enumerate(tree)))
+        return _Node(type(tree), None, tuple(_build_nodes(c, keep, (*path, i)) for i, c in enumerate(tree)))
     return keep(tree, path)
 
 
-def _put_together(tree: Any, leaf: Callable[[Any], Any]) -> Any:
+def _rebuild_tree(tree: Any, leaf: Callable[[Any], Any]) -> Any:
     if isinstance(tree, _Node):
-        return tree.build([_put_together(child, leaf) for child in tree.children])
+        return tree.build([_rebuild_tree(child, leaf) for child in tree.children])
     return leaf(tree)
 
 
