@@ -101,7 +101,7 @@ def main(epochs: float = 4) -> tuple[float, float]:
         f"\nPerplexity {perplexity:.0f} on texts it has not seen; {frequencies:.0f} by the frequency of tokens alone."
     )
     for prompt in ("Return a list of", "Raised when"):
-        ids = torch.tensor([tokenizer(prompt)["input_ids"]])
+        ids = torch.tensor([tokenizer(prompt)["input_ids"]], device=model.device)
         written = model.eval().generate(ids, max_new_tokens=24, do_sample=True, top_k=8, pad_token_id=0)
         print(f"  {tokenizer.decode(written[0], skip_special_tokens=True)!r}")
     return perplexity, frequencies

@@ -82,10 +82,10 @@ def accuracy(prediction):
 def search(model: nn.Module, dates: list[date]) -> list[date]:
     """For every date in one notation, the one whose other notation has the nearest vector."""
     model.eval()
-    vectors = []
+    vectors, device = [], next(model.parameters()).device
     for texts in ([day.isoformat() for day in dates], [written_out(day) for day in dates]):
         columns = zip(*(encode(text).values() for text in texts))
-        vectors.append(nn.functional.normalize(model(*(torch.tensor(column) for column in columns))))
+        vectors.append(nn.functional.normalize(model(*(torch.tensor(column, device=device) for column in columns))))
     return [dates[place] for place in (vectors[0] @ vectors[1].T).argmax(1).tolist()]
 
 

@@ -1,0 +1,74 @@
+"""The pages that are made from the code are those that the code makes, and say something of everything."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from ostinato import Extras, OstinatoError, Seq2SeqTrainingArguments, Trainer, TrainingArguments
+from ostinato.arguments.renamed_arguments import OLD_ARGUMENTS
+from tools.docs.error_page import build_pattern, find_errors
+from tools.docs.hook_page import HOOKS, OVERRIDES, find_callers
+from tools.docs.pages import GENERATED
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("name", sorted(GENERATED))
+def test_the_page_is_current(name: str) -> None:
+    if name.endswith(".svg") and sys.version_info < (3, 11):
+        pytest.skip("older interpreters do not name methods in full")
+    assert (DOCS / name).read_text("utf-8") == GENERATED[name](), "run `python -m tools.docs`"
+
+
+def test_every_argument_has_an_entry_and_every_old_name_a_row() -> None:
+    page = (DOCS / "argument-list.md").read_text("utf-8")
+    names = [field.name for kind in (Seq2SeqTrainingArguments, Extras) for field in dataclasses.fields(kind)]
+    assert [name for name in names if f"\n### `{name}`\n" not in page] == []
+    assert [name for name in OLD_ARGUMENTS if f"| `{name}` |" not in page] == []
+    assert page.count("- **Since** transformers") + page.count("- **Since** Ostinato") == len(names)
+
+
+def test_every_hook_is_a_method_and_common_ones_are_there() -> None:
+    names = [name for hooks in HOOKS.values() for name in hooks]
+    assert [name for name in names if not callable(getattr(Trainer, name, None))] == []
+    assert len(set(names)) == len(names)
+    missing = {name for name, libraries in OVERRIDES.items() if len(libraries) > 1} - set(names)
+    assert not missing
+
+
+def test_callers_are_found() -> None:
+    assert "Trainer.training_step" in find_callers()["compute_loss"]
+    assert find_callers()["training_step"] >= {"engine.loop.accumulate_gradients"}
+
+
+def build_wrong_trainers() -> list[Callable[[], object]]:
+    """Mistakes of different kinds, which are found in different packages."""
+    net, rows = nn.Linear(2, 2), [{"x": [1.0, 2.0], "label": 0}]
+    return [
+        lambda: TrainingArguments("out", learnig_rate=1.0),
+        lambda: TrainingArguments("out", bf16=True, fp16=True, use_cpu=True),
+        lambda: Trainer(net, TrainingArguments("out", use_cpu=True), metrics=["acuracy"], eval_dataset=rows),
+        lambda: Trainer(None, TrainingArguments("out", use_cpu=True)),
+        lambda: Trainer(net, TrainingArguments("out", use_cpu=True)).train(),
+        lambda: Trainer(net, TrainingArguments("out", use_cpu=True), train_dataset=rows).train("nowhere"),
+        lambda: Trainer(net, TrainingArguments("out", use_cpu=True), train_dataset=[1, 2]).train(),
+    ]
+
+
+@pytest.mark.parametrize("number", range(7))
+def test_an_error_is_on_the_page_with_its_words(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    try:
+        build_wrong_trainers()[number]()
+    except OstinatoError as error:
+        found = error
+    else:
+        pytest.fail("this should be an error")
+    words = str(getattr(found, "what", None) or found)
+    assert any(build_pattern(one.what).search(words) for one in find_errors()), words

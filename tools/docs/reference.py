@@ -1,0 +1,74 @@
+"""A hook of mkdocs: one page of the reference for each subject, made from the table of public names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mkdocs.structure.files import File
+
+import ostinato
+
+DEFINED_IN = {"trackers": "trackers.registry"}  # names that a package passes on
+NOT_IN_SOURCE = {"DEFAULT_PROGRESS_CALLBACK"}  # made when it is read
+
+# By page: its title, its introduction, and the packages whose public names it has. The last one takes the rest.
+SUBJECTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "trainer": (
+        "Trainer",
+        "The trainers. [Hooks](../hooks.md) says which of their methods are made to be overridden.",
+        ("trainer", "seq2seq_trainer", "tasks"),
+    ),
+    "training-arguments": (
+        "Arguments and parser",
+        "The classes. Each argument is on the page [Arguments](../argument-list.md).",
+        ("arguments", "core.choices"),
+    ),
+    "callbacks": (
+        "Callbacks, state and control",
+        "[Callbacks, state and control](../control.md) says when they are called and what they may change.",
+        ("callbacks", "core.state", "journal", "progress"),
+    ),
+    "trackers": ("Trackers", "[Trackers](../trackers.md) says how they are used.", ("trackers",)),
+    "data": ("Data", "Collators, samplers and evaluation sets.", ("data",)),
+    "evaluation": (
+        "Predictions, losses and metrics",
+        "What an evaluation receives and returns. Metrics by name are in [Evaluation](../evaluation.md).",
+        ("evaluation", "core.outputs", "core.logged_numbers", "core.metrics_text", "loss", "metrics"),
+    ),
+    "optim": ("Optimizers and schedules", "[Optimizers](../optimizers.md) lists the names of `optim`.", ("optim",)),
+    "errors": (
+        "Errors",
+        "[Troubleshooting](../troubleshooting.md) lists every error by its text.",
+        ("core.errors",),
+    ),
+    "helpers": ("Helpers", "Smaller functions, most of them for code written for transformers.", ("",)),
+}
+
+
+def sort_names() -> dict[str, list[tuple[str, str]]]:
+    """Return the public names with their modules, by page."""
+    pages: dict[str, list[tuple[str, str]]] = {page: [] for page in SUBJECTS}
+    for module, names in ostinato._NAMES_BY_MODULE.items():
+        owners = [
+            (len(package), page)
+            for page, (_, _, packages) in SUBJECTS.items()
+            for package in packages
+            if not package or module == package or module.startswith(f"{package}.")
+        ]
+        pages[max(owners)[1]] += [(name, module) for name in names if name not in NOT_IN_SOURCE]
+    return pages
+
+
+def format_page(page: str, names: list[tuple[str, str]]) -> str:
+    """Return a page of the reference as Markdown."""
+    title, introduction, _ = SUBJECTS[page]
+    parts = [f"::: ostinato.{DEFINED_IN.get(module, module)}.{name}" for name, module in sorted(names)]
+    imports = f"Import them from the package: `from ostinato import {min(names)[0]}`."
+    return "\n\n".join([f"# {title}", introduction, imports, *parts, ""])
+
+
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Add the pages (called by mkdocs)."""
+    for page, names in sort_names().items():
+        files.append(File.generated(config, f"reference/{page}.md", content=format_page(page, names)))
+    return files
