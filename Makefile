@@ -1,10 +1,15 @@
 # make demo      train a small model on real data, look at what it learned; then kill a run and resume it
-# make test      run the whole test suite
+# make test      run the whole test suite, and a part of it again on a pretended accelerator
 # make quick     the tests of every package that train little or nothing (about a minute)
 # make contract  compare with transformers itself, not with what was recorded of it, and show every number
+# make test-device  tests of devices, and the contract and golden tests, on two pretended accelerators (half an hour)
+# make test-gpu  the same on the accelerator of this machine: docs/hardware.md
 # make record    run what is compared with transformers, and write what it does into tests/recorded for make test
 # make faults    kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
-# make compat    TRL, sentence-transformers, setfit and peft, unmodified, on our Trainer (an environment of its own)
+# make long      the tests that take minutes: searches that are killed, Ray, every layout of a divided model
+# make compat    thirteen client libraries, unmodified, on our Trainer (three environments of their own)
+# make docs      write the generated pages, and build the site into build/site; make docs-serve shows it while you write
+# make package   build the wheel and the source distribution, install each into a new environment and train there
 # make check     ruff, pyright, tests: what has to pass before a commit
 # make format    let ruff rewrite what it can
 # make lint | types   one of the checks alone
@@ -26,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-compile -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick contract record faults compat check lint types format lock clean
+.PHONY: help demo test test-device test-gpu quick contract record faults long compat docs docs-serve package check lint types format lock clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -42,6 +47,17 @@ PARALLEL := -n auto --maxprocesses=4 --dist loadfile
 
 test: $(VENV)/.dev
 	$(PY) -m pytest $(PARALLEL) --no-loadscope-reorder $(PYTEST_FLAGS)
+	$(if $(PYTEST_FLAGS),,$(PY) -m pytest -q --device=cuda tests/device tests/golden/test_golden.py tests/contract/test_promises.py)
+
+# A process has one device, and has it for good: each kind is a session of its own.
+ON_DEVICES := tests/device tests/contract tests/golden
+
+test-device: $(VENV)/.dev
+	$(PY) -m pytest $(PARALLEL) --device=cuda $(ON_DEVICES) $(PYTEST_FLAGS)
+	$(PY) -m pytest $(PARALLEL) --device=privateuse1 $(ON_DEVICES) $(PYTEST_FLAGS)
+
+test-gpu: $(VENV)/.dev
+	$(PY) -m pytest --device=real $(ON_DEVICES) $(PYTEST_FLAGS)
 
 quick: $(VENV)/.dev
 	$(PY) -m pytest -q $(PARALLEL) tests/architecture tests/golden/test_golden.py tests/unit \
@@ -59,8 +75,26 @@ record: $(VENV)/.dev
 faults: $(VENV)/.dev
 	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)
 
-compat: .venv-compat/.ready
-	OMP_NUM_THREADS=1 .venv-compat/bin/python -m pytest tests/compat $(PYTEST_FLAGS)
+long: $(VENV)/.dev
+	OSTINATO_LONG_TESTS=1 $(PY) -m pytest --timeout 3600 $(shell grep -rlE 'long_tests import|rows_worker' tests/distributed tests/integration --include='test_*.py') \
+	  $(PYTEST_FLAGS)
+
+# Each environment runs the tests of the libraries it has, and skips the others.
+compat: .venv-compat/.ready .venv-compat-older/.ready .venv-compat-axolotl/.ready
+	@for kind in compat compat-older compat-axolotl; do \
+	  OMP_NUM_THREADS=1 OSTINATO_LONG_TESTS=1 .venv-$$kind/bin/python -m pytest tests/compat $(PYTEST_FLAGS) || exit 1; done
+
+# The test suite builds the site too (tests/docs), and fails on a warning.
+docs: $(VENV)/.dev
+	$(PY) -m tools.docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+
+docs-serve: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs serve --watch src --watch examples
+
+# With PACKAGE_FLAGS=--with-dependencies pip installs torch and the rest there too, as it does for users.
+package: $(VENV)/.dev
+	$(PY) tools/package/smoke_test.py $(PACKAGE_FLAGS)
 
 check: lint types test
 
@@ -93,15 +127,33 @@ $(VENV)/.dev: $(VENV)/.demo
 	@$(PIP) --no-build-isolation -e ".[dev,hf]"
 	@touch $@
 
-# Client libraries bring much along that nothing else here needs.
-.venv-compat/.ready: pyproject.toml constraints.txt compat-constraints.txt
-	@echo "Setting up .venv-compat: torch, transformers, trl, sentence-transformers, setfit, peft (once, some minutes)"
-	@test -x .venv-compat/bin/python || $(PYTHON) -m venv .venv-compat
-	@.venv-compat/bin/python -m pip install -q -c compat-constraints.txt torch==2.13.0
-	@.venv-compat/bin/python -m pip install -q -c compat-constraints.txt hatchling editables
-	@.venv-compat/bin/python -m pip install -q -c compat-constraints.txt --no-build-isolation -e ".[demo,hf]" \
-	  accelerate peft pytest pytest-timeout trl sentence-transformers setfit
+# Client libraries bring much along that nothing else here needs. Some have pins of their own for transformers, torch
+# or one another, which they work without: those are installed without their dependencies (--no-deps).
+BASE_OF_CLIENTS := --no-build-isolation -e ".[demo,hf]" accelerate peft pytest pytest-timeout
+define make_environment_of_clients
+	@echo "Setting up $(@D): torch, transformers and client libraries (once, some minutes)"
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install -q -c $(1) torch==2.13.0
+	@$(@D)/bin/python -m pip install -q -c $(1) hatchling editables setuptools setuptools-scm
+	@$(@D)/bin/python -m pip install -q -c $(1) $(BASE_OF_CLIENTS) $(2)
+	@$(@D)/bin/python -m pip install -q -c $(1) --no-deps $(3)
 	@touch $@
+endef
+
+.venv-compat/.ready: pyproject.toml constraints.txt compat-constraints.txt
+	$(call make_environment_of_clients,compat-constraints.txt,trl sentence-transformers setfit FlagEmbedding \
+	  chronos-forecasting einops Deprecated sentencepiece "ray[train]",gliner granite-tsfm)
+
+.venv-compat-older/.ready: pyproject.toml constraints.txt compat-older-constraints.txt
+	$(call make_environment_of_clients,compat-older-constraints.txt,einops ujson av modelscope omegaconf fire \
+	  sentencepiece tiktoken matplotlib sse-starlette fastapi uvicorn addict aiohttp dacite json-repair attrdict \
+	  binpacking cpm-kernels rouge nltk oss2 openai simplejson sortedcontainers transformers-stream-generator \
+	  zstandard,trl sentence-transformers pylate llamafactory ms-swift)
+
+.venv-compat-axolotl/.ready: pyproject.toml constraints.txt compat-axolotl-constraints.txt
+	$(call make_environment_of_clients,compat-axolotl-constraints.txt,pillow wandb addict fire colorama art \
+	  python-dotenv posthog schedulefree einops numba fastcore evaluate,trl axolotl axolotl-contribs-lgpl \
+	  axolotl-contribs-mit bitsandbytes triton)
 
 # Everything any extra can ask for, so that whatever is installed with -c constraints.txt is pinned.
 # Local build tags (+cpu) are left out: another machine may have another build of the same version.
@@ -117,5 +169,5 @@ lock:
 	rm -rf .venv-lock
 
 clean:
-	rm -rf $(VENV) .venv-lock .venv-compat runs build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lock .venv-compat .venv-compat-older .venv-compat-axolotl runs build dist .pytest_cache .ruff_cache .hypothesis
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
