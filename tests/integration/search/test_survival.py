@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-import time
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.support.searches import finish_search, start_search
 optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
-TRIALS, KILLS = (12, 10) if LONG else (5, 2)
+TRIALS, KILLS, LATEST = (12, 10, 0.03) if LONG else (5, 2, 0.02)
 
 
 def read_states(directory: Path) -> list[str]:
@@ -48,17 +48,11 @@ def count_lines(directory: Path, event: str) -> int:
 def test_a_killed_search_goes_on(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     expected = finish_search(start_search(whole, TRIALS))
-    draw, steps = random.Random(0), []
+    draw = random.Random(0)
     for _ in range(KILLS):
-        process = start_search(killed, TRIALS)
-        begun = count_lines(killed, "trial")
-        while process.poll() is None and count_lines(killed, "trial") == begun:
-            time.sleep(0.002)
-        time.sleep(draw.random() * (0.3 if LONG else 0.15))
-        process.kill()
-        process.communicate()
-        steps.append(count_lines(killed, "end"))
-    assert steps[-1] < TRIALS, "killed too late: nothing was left to go on with"
+        process = start_search(killed, TRIALS, killed_after=draw.uniform(0.002, LATEST))
+        _, err = process.communicate()
+        assert process.returncode == -signal.SIGPROF, err
     assert finish_search(start_search(killed, TRIALS)) == expected
     assert summarize(killed) == summarize(whole)
     assert read_states(killed) == read_states(whole)
