@@ -23,6 +23,7 @@ import ostinato
 from ostinato.core.notices import forget_notices
 from tests.support import tiny
 from tests.support.apis import load_library
+from tests.support.quiet_trainer import build_quiet_trainer
 
 pytest.importorskip("transformers")
 load_library("transformers")
@@ -77,16 +78,11 @@ class Workshop:
     before: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def build(self, model: nn.Module, data: Any = None, *, kind: type = ostinato.Trainer, **rest: Any) -> Any:
-        names = set(inspect.signature(ostinato.Trainer.__init__).parameters)
-        options = {name: rest.pop(name) for name in list(rest) if name in names}
-        settings: dict[str, Any] = dict(
-            output_dir=str(self.directory), max_steps=4, per_device_train_batch_size=4, per_device_eval_batch_size=4,
-            train_sampling_strategy="sequential", save_strategy="no", report_to="none", disable_tqdm=True,
-            use_cpu=True,
+        given: dict[str, Any] = dict(
+            max_steps=4, per_device_train_batch_size=4, per_device_eval_batch_size=4, save_strategy="no",
+            train_sampling_strategy="sequential", train_dataset=data,
         )  # fmt: skip
-        args = ostinato.TrainingArguments(**{**settings, **rest})
-        self.trainer = kind(model=model, args=args, train_dataset=data, **options)
-        self.trainer.remove_callback(ostinato.PrinterCallback)
+        self.trainer = build_quiet_trainer(self.directory, model, cls=kind, **{**given, **rest})
         self.before = copy.deepcopy(model.state_dict())
         return self.trainer
 

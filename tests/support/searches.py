@@ -67,7 +67,7 @@ print("BEST", best.run_id, best.objective, best.hyperparameters)
 def start_search(
     directory: Path, trials: int, script: str = SCRIPT, killed_after: float | None = None
 ) -> subprocess.Popen[str]:
-    """Start a search in a process of its own, which is killed after some seconds of computing since its first trial."""
+    """Start a search in a process of its own; it is killed after some seconds of computing since its first trial."""
     limit = [] if killed_after is None else [str(killed_after)]
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script), str(directory), str(trials), *limit],

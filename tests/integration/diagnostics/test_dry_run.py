@@ -18,6 +18,7 @@ from ostinato.core.random import RandomState
 from ostinato.diagnostics import eval_dry_run
 from ostinato.diagnostics.eval_dry_run import MetricCheck, Outcome, check_metrics, preserve_state
 from tests.support import tiny
+from tests.support.quiet_trainer import build_quiet_trainer
 
 # ------------------------------------------------------------------------------------------------- what is decided
 
@@ -253,18 +254,13 @@ def test_the_model_config_is_restored(tmp_path) -> None:
 
 
 def build(tmp_path, model=None, data=None, *, kind: type = ostinato.Trainer, **rest: Any) -> Any:
-    options = {name: rest.pop(name) for name in ("compute_metrics", "callbacks", "eval_dataset") if name in rest}
     data = data if data is not None else rows()
-    settings: dict[str, Any] = dict(
-        output_dir=str(tmp_path), max_steps=2, per_device_train_batch_size=4, save_strategy="no", report_to="none",
-        disable_tqdm=True, use_cpu=True, eval_strategy="steps", eval_steps=2,
+    given: dict[str, Any] = dict(
+        max_steps=2, per_device_train_batch_size=4, save_strategy="no", eval_strategy="steps", eval_steps=2,
+        compute_metrics=measured, train_dataset=data, eval_dataset=data,
     )  # fmt: skip
-    args = ostinato.TrainingArguments(**{**settings, **rest})
     model = model if model is not None else tiny.seeded(Remembering)
-    options = {"compute_metrics": measured, "eval_dataset": data, **options}
-    trainer = kind(model=model, args=args, train_dataset=data, **options)
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
+    return build_quiet_trainer(tmp_path, model, cls=kind, **{**given, **rest})
 
 
 def attempts_of(trainer: Any, monkeypatch: pytest.MonkeyPatch) -> int:

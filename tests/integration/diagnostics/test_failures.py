@@ -9,16 +9,15 @@ import pytest
 import ostinato
 from tests.support import tiny
 from tests.support.errors import raised
+from tests.support.quiet_trainer import build_quiet_trainer
 
 
 def trainer_of(tmp_path, data: Any, **options: Any) -> Any:
-    args = ostinato.TrainingArguments(
-        output_dir=str(tmp_path), max_steps=3, per_device_train_batch_size=4, per_device_eval_batch_size=2,
-        save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, train_sampling_strategy="sequential",
+    given: dict[str, Any] = dict(
+        max_steps=3, per_device_train_batch_size=4, per_device_eval_batch_size=2, save_strategy="no",
+        train_sampling_strategy="sequential", train_dataset=data, eval_dataset=data,
     )  # fmt: skip
-    trainer = ostinato.Trainer(tiny.regression(), args, train_dataset=data, eval_dataset=data, **options)
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
+    return build_quiet_trainer(tmp_path, tiny.regression(), **given, **options)
 
 
 @pytest.mark.parametrize("event", ["on_step_begin", "on_step_end", "on_prediction_step", "on_evaluate"])

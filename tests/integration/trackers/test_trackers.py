@@ -15,6 +15,7 @@ from ostinato.core.notices import forget_notices
 from ostinato.trackers import find_callback_class
 from ostinato.trackers.base import TrackerCallback, rewrite_logs
 from ostinato.trackers.sink import Held, RunInfo, Sink
+from tests.support.quiet_trainer import build_quiet_trainer
 
 
 class Model(nn.Module):
@@ -68,15 +69,12 @@ class Memory(Sink):
 
 def trainer(directory: Path, *callbacks, **arguments) -> ostinato.Trainer:
     torch.manual_seed(0)
-    options = {
-        **dict(max_steps=6, per_device_train_batch_size=4, logging_steps=1, save_steps=2, report_to="none"),
-        **dict(use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False, eval_strategy="steps", eval_steps=3),
+    given = {
+        **dict(max_steps=6, per_device_train_batch_size=4, logging_steps=1, save_steps=2),
+        **dict(eval_strategy="steps", eval_steps=3, train_dataset=ROWS, eval_dataset=ROWS[:4]),
         **arguments,
     }
-    args = ostinato.TrainingArguments(str(directory), **options)
-    made = ostinato.Trainer(Model(), args, train_dataset=ROWS, eval_dataset=ROWS[:4], callbacks=list(callbacks))
-    made.remove_callback(ostinato.PrinterCallback)
-    return made
+    return build_quiet_trainer(directory, Model(), callbacks=list(callbacks), **given)
 
 
 def logged(made: ostinato.Trainer) -> list[tuple[int, dict]]:

@@ -25,6 +25,7 @@ from ostinato.core.random import RandomState
 from ostinato.engine import saver
 from tests.support import tiny
 from tests.support.launcher import ROOT
+from tests.support.quiet_trainer import build_quiet_trainer
 from tests.support.records import assert_same
 from tests.support.run_files import listed
 
@@ -62,24 +63,19 @@ def disk() -> Iterator[Watched]:
         watched.gate.set()
 
 
-def arguments(out: Path, **more: Any) -> Any:
-    defaults = dict(
-        output_dir=str(out), per_device_train_batch_size=4, max_steps=8, save_steps=2, learning_rate=1e-2,
-        logging_steps=3, report_to="none", use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False,
-    )  # fmt: skip
-    return ostinato.TrainingArguments(**{**defaults, **more})
+SETTINGS = dict(per_device_train_batch_size=4, max_steps=8, save_steps=2, learning_rate=1e-2, logging_steps=3)
 
 
 def build(out: Path, *, cls: Any = None, callbacks: Any = (), model: Any = None, **more: Any) -> Any:
-    trainer = (cls or ostinato.Trainer)(
+    return build_quiet_trainer(
+        out,
         model or tiny.regression(dropout=0.2),
-        arguments(out, **more),
+        cls=cls or ostinato.Trainer,
         train_dataset=ROWS,
         eval_dataset=ROWS[:8],
         callbacks=list(callbacks),
+        **{**SETTINGS, **more},
     )
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
 
 
 class Looking(ostinato.TrainerCallback):

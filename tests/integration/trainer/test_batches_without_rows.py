@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import ostinato
-from ostinato import DataError, Trainer, TrainingArguments
+from ostinato import DataError, Trainer
 from ostinato.core.notices import forget_notices, listen_to_notices
 from tests.support import tiny
+from tests.support.quiet_trainer import build_quiet_trainer
 
 ROWS = tiny.regression_rows(24)
 
@@ -43,18 +44,17 @@ class TakesAnything(torch.nn.Module):
 
 
 def build(directory: Path, collator: Any, model: torch.nn.Module | None = None, **given: Any) -> Trainer:
-    settings = {"max_steps": 4, "logging_steps": 1, "save_strategy": "no", "disable_tqdm": True, **given}
-    args = TrainingArguments(
-        str(directory),
-        use_cpu=True,
+    settings = {"max_steps": 4, "logging_steps": 1, "save_strategy": "no", **given}
+    return build_quiet_trainer(
+        directory,
+        tiny.regression() if model is None else model,
+        train_dataset=ROWS,
+        eval_dataset=ROWS,
+        data_collator=collator,
         per_device_train_batch_size=4,
         per_device_eval_batch_size=4,
         **settings,
     )
-    model = tiny.regression() if model is None else model
-    trainer = Trainer(model, args, train_dataset=ROWS, eval_dataset=ROWS, data_collator=collator)
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
 
 
 def losses(trainer: Trainer) -> list[float]:

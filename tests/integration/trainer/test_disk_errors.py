@@ -17,6 +17,7 @@ from ostinato.checkpoint.disk import Disk, DiskError, Sealed, using
 from ostinato.checkpoint.retention import list_checkpoints
 from ostinato.core.errors import CheckpointError
 from tests.support import tiny
+from tests.support.quiet_trainer import build_quiet_trainer
 from tests.support.records import assert_same
 from tests.support.run_files import listed
 
@@ -75,18 +76,15 @@ WAYS = {"later": {}, "now": {"callbacks": [Events]}, "hooks": {"cls": OwnOptimiz
 
 
 def build(out: Path, *, cls: Any = None, callbacks: Any = (), **more: Any) -> Any:
-    args = ostinato.TrainingArguments(
-        **{
-            **dict(output_dir=str(out), per_device_train_batch_size=4, max_steps=8, save_steps=2, learning_rate=1e-2),
-            **dict(report_to="none", use_cpu=True, disable_tqdm=True, dataloader_pin_memory=False),
-            **more,
-        }
+    return build_quiet_trainer(
+        out,
+        tiny.regression(dropout=0.2),
+        cls=cls or ostinato.Trainer,
+        train_dataset=ROWS,
+        eval_dataset=ROWS[:4],
+        callbacks=list(callbacks),
+        **{**dict(per_device_train_batch_size=4, max_steps=8, save_steps=2, learning_rate=1e-2), **more},
     )
-    trainer = (cls or ostinato.Trainer)(
-        tiny.regression(dropout=0.2), args, train_dataset=ROWS, eval_dataset=ROWS[:4], callbacks=list(callbacks)
-    )
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
 
 
 def left(out: Path) -> list[str]:

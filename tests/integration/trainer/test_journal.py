@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import ostinato
-from ostinato import Trainer, TrainerCallback, TrainingArguments
+from ostinato import Trainer, TrainerCallback
 from ostinato.core.errors import ConfigError
 from ostinato.core.notices import note, warn
 from ostinato.journal import run_journal, writer
@@ -24,6 +24,7 @@ from ostinato.journal.journal_callback import JournalCallback
 from ostinato.report.journal_reader import read_run
 from tests.support import tiny
 from tests.support.launcher import ROOT
+from tests.support.quiet_trainer import build_quiet_trainer
 from tests.support.run_files import OF_EVERY_RUN
 
 TOKEN = "hf_" + "abcdefghij" * 3
@@ -37,20 +38,18 @@ def build(directory: Path, callbacks: list[Any] | None = None, cls: Any = Traine
         "eval_steps": 3,
         "save_steps": 4,
         "logging_steps": 1,
-        "disable_tqdm": True,
-        "use_cpu": True,
         "write_report": False,
         **options,
     }
-    trainer = cls(
+    return build_quiet_trainer(
+        directory,
         tiny.regression(dropout=0.2),
-        TrainingArguments(str(directory), **settings),
+        cls=cls,
         train_dataset=tiny.regression_rows(20),
         eval_dataset=tiny.regression_rows(16),
         callbacks=callbacks,
+        **settings,
     )
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
 
 
 def events(directory: Path, kind: str | None = None) -> list[dict[str, Any]]:

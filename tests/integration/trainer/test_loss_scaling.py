@@ -16,6 +16,7 @@ from ostinato import Trainer, TrainerCallback
 from ostinato.core.errors import NonFiniteError
 from ostinato.core.notices import forget_notices, listen_to_notices
 from ostinato.strategies.precision import ScaledFloat16
+from tests.support.quiet_trainer import build_quiet_trainer
 from tests.support.resumed_runs import logs_of
 
 FACTOR = 300.0  # of the loss: its gradients are too large for the first scales
@@ -75,20 +76,12 @@ def build(directory: Path, model: nn.Module, rows: list[dict[str, Any]], **argum
         "logging_steps": 1,
         "learning_rate": RATE,
         "save_strategy": "no",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "report_to": "none",
         **arguments,
     }
     moments = Moments()
-    trainer = Trainer(
-        model,
-        ostinato.TrainingArguments(str(directory), **settings),
-        train_dataset=rows,
-        callbacks=[moments],
-        sampler=SequentialSampler(rows),
+    trainer = build_quiet_trainer(
+        directory, model, train_dataset=rows, callbacks=[moments], sampler=SequentialSampler(rows), **settings
     )
-    trainer.remove_callback(ostinato.PrinterCallback)
     trainer.precision, moments.trainer = ScaledFloat16("cpu"), trainer
     return trainer, moments
 

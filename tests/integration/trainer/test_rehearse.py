@@ -18,9 +18,10 @@ from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 
 import ostinato
-from ostinato import Trainer, TrainerCallback, TrainingArguments
+from ostinato import Trainer, TrainerCallback
 from ostinato.core.errors import CheckpointError, MetricError
 from ostinato.core.random import RandomState
+from tests.support.quiet_trainer import build_quiet_trainer
 
 
 class WithBuffer(nn.Module):
@@ -59,15 +60,10 @@ def error_of(prediction: Any) -> dict[str, float]:
 
 
 def build(directory: Path, model: nn.Module | None = None, kind: type[Trainer] = Trainer, **options: Any) -> Trainer:
-    given = {"train_dataset": Rows(), "eval_dataset": Rows(8), "compute_metrics": error_of}
-    given.update(
-        {
-            name: options.pop(name)
-            for name in list(options)
-            if name in (*given, "callbacks", "optimizers", "data_collator")
-        }
-    )
-    settings = {
+    given = {
+        "train_dataset": Rows(),
+        "eval_dataset": Rows(8),
+        "compute_metrics": error_of,
         "per_device_train_batch_size": 4,
         "per_device_eval_batch_size": 2,
         "eval_strategy": "steps",
@@ -75,16 +71,11 @@ def build(directory: Path, model: nn.Module | None = None, kind: type[Trainer] =
         "save_steps": 2,
         "max_steps": 4,
         "logging_steps": 1,
-        "disable_tqdm": True,
-        "use_cpu": True,
         "rehearse": True,
         **options,
     }
     torch.manual_seed(0)
-    args = TrainingArguments(str(directory), **settings)
-    trainer = kind(model if model is not None else WithBuffer(), args, **given)
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
+    return build_quiet_trainer(directory, model if model is not None else WithBuffer(), cls=kind, **given)
 
 
 def snapshot(trainer: Trainer) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ostinato import Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.stop_request import ask_to_stop, is_stopping
 from tests.support import tiny
 from tests.support.launcher import ROOT
+from tests.support.quiet_trainer import build_quiet_trainer
 
 
 class Sends(TrainerCallback):
@@ -60,21 +61,18 @@ def build(directory: Path, callbacks: list[TrainerCallback] | None = None, **opt
         "eval_steps": 3,
         "save_steps": 4,
         "logging_steps": 2,
-        "disable_tqdm": True,
-        "use_cpu": True,
         "write_report": False,
         **options,
     }
-    trainer = Trainer(
+    return build_quiet_trainer(
+        directory,
         tiny.seeded(tiny.Regression, dropout=0.2),
-        TrainingArguments(str(directory), **settings),
         train_dataset=tiny.regression_rows(20),
         eval_dataset=tiny.regression_rows(16),
         compute_metrics=metric,
         callbacks=callbacks,
+        **settings,
     )
-    trainer.remove_callback(ostinato.PrinterCallback)
-    return trainer
 
 
 def outcome(trainer: Trainer) -> tuple[Any, ...]:
