@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..core import accelerator
@@ -24,7 +23,7 @@ from .argument import (
     get_default,
 )
 from .derive import NEED_EVALUATION
-from .extras import list_declarations
+from .extras import list_declarations, list_fields
 from .shard_settings import ShardSettings
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def raise_problems(problems: Sequence[ConfigError]) -> None:
 
 
 def _check_values(args: TrainingArguments) -> Iterator[ConfigError]:
-    defaults = {field.name: get_default(field) for field in fields(args)}
+    defaults = {field.name: get_default(field) for field in list_fields(args).values()}
     for name, declaration in list_declarations(args).items():
         value, default = getattr(args, name), defaults[name]
         if declaration.unsupported is not None and value:
