@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support import tiny
 from tests.support.apis import Api
+from tests.support.dropin_runs import run_both_ways
 from tests.support.parity import check_parity, run_both
 from tests.support.records import assert_same
 
@@ -450,6 +451,28 @@ print(other.create_scheduler(4, torch.optim.SGD(other.model.parameters(), lr=1.0
         "['DefaultFlowCallback', 'Mine', 'Mine'] True",
         "SchedulerType.LINEAR",
     ]
+
+
+def test_a_tracker_that_a_script_adds_to_the_table_takes_effect(tmp_path: Path) -> None:
+    theirs, ours = run_both_ways(
+        """
+        from transformers import Trainer, TrainerCallback, TrainingArguments
+        from transformers.integrations import INTEGRATION_TO_CALLBACK, get_reporting_integration_callbacks
+        import torch
+        class Mine(TrainerCallback): pass
+        class Other(TrainerCallback): pass
+        INTEGRATION_TO_CALLBACK["mine"] = Mine
+        INTEGRATION_TO_CALLBACK["tensorboard"] = Other
+        args = TrainingArguments("out", use_cpu=True, report_to=["mine", "tensorboard"])
+        names = [type(one).__name__ for one in Trainer(torch.nn.Linear(1, 1), args).callback_handler.callbacks]
+        classes = [one.__name__ for one in get_reporting_integration_callbacks(["mine", "tensorboard"])]
+        none = get_reporting_integration_callbacks("none")
+        del INTEGRATION_TO_CALLBACK["mine"]
+        result = [names[1:3], classes, none, "mine" in INTEGRATION_TO_CALLBACK]
+        """,
+        tmp_path,
+    )
+    assert ours.result == theirs.result == [["Mine", "Other"], ["Mine", "Other"], [], False]
 
 
 @pytest.mark.parametrize("name", ["_save", "_save_rng_state", "floating_point_ops", "save_model", "training_step"])

@@ -528,10 +528,12 @@ def format_arguments_json(args: TrainingArguments) -> str:
     return json.dumps(shorten_names(args, args.to_dict()), indent=2, default=str)
 
 
-def _parse_options(text: str | None) -> dict[str, str]:
+def _parse_options(text: str | Mapping[str, Any] | None) -> dict[str, str]:
     """Return `"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
     if not text:
         return {}
+    if isinstance(text, Mapping):
+        return {name: str(value) for name, value in text.items()}
     options = {}
     for pair in re.split(r",(?![^(\[]*[)\]])", text.replace(" ", "")):  # not inside betas=(0.9,0.95)
         name, equals, value = pair.partition("=")
