@@ -100,8 +100,13 @@ def __getattr__(name: str) -> Any:
 
 def _find_default(name: str) -> Any:
     """Return a default of this module, or what a script has put in its place here or in transformers' module."""
+    return _find_replaced(name) or globals().get(name) or __getattr__(name)
+
+
+def _find_replaced(name: str, own: Any = None) -> Any:
+    """Return `own`, or what a script has put in its place in transformers' module of the trainer."""
     there = compat.install.find_changed("transformers.trainer", name)
-    return there if there is not None else globals().get(name) or __getattr__(name)
+    return own if there is None else there
 
 
 def _write_report(*args: Any, **kwargs: Any) -> None:
@@ -361,8 +366,9 @@ class Trainer(metaclass=TrainerType):
 
     def _build_default_collator(self) -> Callable[[list[Any]], dict[str, Any]]:
         if data.collators.padding.can_pad_rows(self.processing_class):
-            return data.collators.padding.DataCollatorWithPadding(self.processing_class)
-        return data.collators.default.default_data_collator
+            pads = _find_replaced("DataCollatorWithPadding", data.collators.padding.DataCollatorWithPadding)
+            return pads(self.processing_class)
+        return _find_replaced("default_data_collator", data.collators.default.default_data_collator)
 
     def _set_up_loss(self, compute_loss_func: Callable[..., Tensor] | None) -> None:
         """Set the objective, and determine what the model takes and returns."""
@@ -387,7 +393,9 @@ class Trainer(metaclass=TrainerType):
             isolate_rng=args.ostinato.isolate_rng,
         )
         self.add_callback(
-            progress.plain.PrinterCallback if args.disable_tqdm else _find_default("DEFAULT_PROGRESS_CALLBACK")
+            _find_replaced("PrinterCallback", progress.plain.PrinterCallback)
+            if args.disable_tqdm
+            else _find_default("DEFAULT_PROGRESS_CALLBACK")
         )
         if args.ostinato.journal and self.is_world_process_zero():
             self.add_callback(journal.journal_callback.JournalCallback)
@@ -1608,7 +1616,9 @@ class Trainer(metaclass=TrainerType):
         if self.lr_scheduler is None:
             settings = ScheduleSettings.of(self.args, num_training_steps)
             self.lr_scheduler = optim.schedulers.build_schedule(
-                settings, optimizer if optimizer is not None else self.optimizer
+                settings,
+                optimizer if optimizer is not None else self.optimizer,
+                _find_replaced("get_scheduler", optim.schedulers.get_scheduler),
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
@@ -1932,7 +1942,8 @@ class Trainer(metaclass=TrainerType):
         self.state.num_input_tokens_seen += int(self.strategy.sum(torch.tensor(self._build_token_counter()(inputs))))
 
     def _is_overridden(self, method: str) -> bool:
-        return getattr(type(self), method) is not getattr(Trainer, method) or method in vars(self)
+        """Return whether a subclass, the object, or code that sets methods of `Trainer` has another method."""
+        return getattr(type(self), method) is not _METHODS[method] or method in vars(self)
 
     def _is_replaced(self, method: str) -> bool:
         """Return whether a subclass outside of this package has a method of its own."""
@@ -2028,3 +2039,7 @@ class Trainer(metaclass=TrainerType):
     def get_sp_size(self) -> int:
         """Return the number of processes that share one sequence, by heads."""
         return 1
+
+
+# What this module defines: a script may set methods of the class, which then are not `Trainer`'s own.
+_METHODS: dict[str, Any] = {name: getattr(Trainer, name) for name in vars(Trainer)}

@@ -48,6 +48,13 @@ def make_llava() -> Any:
     return tiny.seeded(hf.LlavaForConditionalGeneration, config)
 
 
+class ImagePadder:
+    """Something of a user's that pads images, and is no tokenizer."""
+
+    def pad(self, images: Any, **options: Any) -> Any:
+        return images
+
+
 def make_image_processor() -> Any:
     return hf.ViTImageProcessorPil(size={"height": 8, "width": 8})
 
@@ -63,10 +70,11 @@ def make_image_processor() -> Any:
         (lambda: hf.Wav2Vec2FeatureExtractor(), "DataCollatorWithPadding"),
         (make_image_processor, "default_data_collator"),
         (lambda: hf.DetrImageProcessorPil(), "default_data_collator"),
+        (ImagePadder, "default_data_collator"),
         (lambda: hf.CLIPProcessor(hf.CLIPImageProcessorPil(), complete()), "default_data_collator"),
         (lambda: hf.Wav2Vec2Processor(hf.Wav2Vec2FeatureExtractor(), complete()), "default_data_collator"),
     ],
-    ids=["none", "tokenizer", "feature extractor", "image processor", "detr", "processor", "speech processor"],
+    ids=["none", "tokenizer", "feature extractor", "image processor", "detr", "own", "processor", "speech processor"],
 )
 def test_the_default_collator(api: Api, make: Callable[[], Any], collator: str) -> None:
     chosen = api.trainer(tiny.regression(), api.args(), processing_class=make()).data_collator

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tests.support import tiny
 from tests.support.apis import Api
+from tests.support.dropin_runs import run_both_ways
 from tests.support.parity import check_parity, run_both
 from tests.support.records import assert_same
 
@@ -430,6 +431,8 @@ class Mine(TrainerCallback): pass
 class Display(TrainerCallback): pass
 DEFAULT_CALLBACKS.append(Mine)
 transformers.trainer.DEFAULT_PROGRESS_CALLBACK = Display
+transformers.trainer.PrinterCallback = Mine
+transformers.trainer.default_data_collator = list
 def build(optimizer, num_warmup_steps, num_training_steps, **options):
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5)
 TYPE_TO_SCHEDULER_FUNCTION[SchedulerType.LINEAR] = build
@@ -438,8 +441,52 @@ trainer = Trainer(torch.nn.Linear(1, 1), args)
 names = [type(one).__name__ for one in trainer.callback_handler.callbacks]
 trainer.create_optimizer_and_scheduler(4)
 print("Mine" in names, "Display" in names, "ProgressCallback" in names, trainer.get_learning_rates())
+transformers.trainer.get_scheduler = lambda name, optimizer, **options: build(optimizer, 0, 0) and [name, options]
+other = Trainer(torch.nn.Linear(1, 1), TrainingArguments({str(tmp_path)!r}, use_cpu=True, disable_tqdm=True))
+print([type(one).__name__ for one in other.callback_handler.callbacks[:3]], other.data_collator is list)
+print(other.create_scheduler(4, torch.optim.SGD(other.model.parameters(), lr=1.0))[0])
 """
-    assert run_alone(code, "OSTINATO_VERBOSITY=error") == "True True False [0.1, 0.1]"
+    assert run_alone(code, "OSTINATO_VERBOSITY=error").splitlines() == [
+        "True True False [0.1, 0.1]",
+        "['DefaultFlowCallback', 'Mine', 'Mine'] True",
+        "SchedulerType.LINEAR",
+    ]
+
+
+def test_a_tracker_that_a_script_adds_to_the_table_takes_effect(tmp_path: Path) -> None:
+    theirs, ours = run_both_ways(
+        """
+        from transformers import Trainer, TrainerCallback, TrainingArguments
+        from transformers.integrations import INTEGRATION_TO_CALLBACK, get_reporting_integration_callbacks
+        import torch
+        class Mine(TrainerCallback): pass
+        class Other(TrainerCallback): pass
+        INTEGRATION_TO_CALLBACK["mine"] = Mine
+        INTEGRATION_TO_CALLBACK["tensorboard"] = Other
+        args = TrainingArguments("out", use_cpu=True, report_to=["mine", "tensorboard"])
+        names = [type(one).__name__ for one in Trainer(torch.nn.Linear(1, 1), args).callback_handler.callbacks]
+        classes = [one.__name__ for one in get_reporting_integration_callbacks(["mine", "tensorboard"])]
+        none = get_reporting_integration_callbacks("none")
+        del INTEGRATION_TO_CALLBACK["mine"]
+        result = [names[1:3], classes, none, "mine" in INTEGRATION_TO_CALLBACK]
+        """,
+        tmp_path,
+    )
+    assert ours.result == theirs.result == [["Mine", "Other"], ["Mine", "Other"], [], False]
+
+
+@pytest.mark.parametrize("name", ["_save", "_save_rng_state", "floating_point_ops", "save_model", "training_step"])
+def test_a_method_that_is_set_on_the_class_is_called(name: str, ours: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    own = getattr(ours.Trainer, name)
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        return own(*args, **kwargs)
+
+    monkeypatch.setattr(ours.Trainer, name, counted)
+    ours.fit(tiny.regression(), tiny.regression_rows(), max_steps=2, save_strategy="steps", save_steps=2)
+    assert calls
 
 
 def test_defaults_that_scripts_change_in_our_module_take_effect(ours: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,16 @@ if rank == 1:
     view.set_trigger()
 with view.split_between_processes(list(range(5)), apply_padding=True) as part:
     split = list(part)
+
+view.save_state(str(OUT / "state"))
+saved, draw = [one.detach().clone() for one in trainer.model.parameters()], torch.rand(1).item()
+with torch.no_grad():
+    for one in trainer.model.parameters():
+        one.zero_()
+view.load_state(str(OUT / "state"))
 told = {
+    "restored": [torch.equal(a, b) for a, b in zip(trainer.model.parameters(), saved, strict=True)],
+    "draws": torch.rand(1).item() == draw,
     "triggered": [view.check_trigger(), view.check_trigger()],
     "split": split,
     "on the last": view.on_last_process(lambda: "ran")(),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigError
-from .extras import list_extras
+from .extras import list_extras, list_fields, shorten_names
 from .fields.extensions import Extras
 from .name_suggestion import suggest_name
 from .provenance import Origin
@@ -33,10 +33,10 @@ def describe_arguments(args: TrainingArguments) -> list[ArgumentDescription]:
     """Return the description of every argument, grouped by subject."""
     subjects, origins = dict(_find_subjects(type(args))), args._record.get_origins(args)
     subjects |= dict.fromkeys(list_extras(args), (Extras.__doc__ or "").splitlines()[0])
-    helps = {field.name: field.metadata.get("help", "") for field in fields(args)}
+    helps = {field.name: field.metadata.get("help", "") for field in list_fields(args).values()}
     found = [
         ArgumentDescription(subjects.get(name, ""), name, value, origins[name], helps[name])
-        for name, value in args.to_dict().items()
+        for name, value in shorten_names(args, args.to_dict()).items()
     ]
     order = list(dict.fromkeys(subjects.values()))
     return sorted(found, key=lambda one: order.index(one.subject))

@@ -2,7 +2,8 @@
 
 They are in `args.ostinato`, an `Extras`, and can be given, read and set by name, as fields can: `args.packing`. Where
 the class of the arguments has an attribute of that name, as TRL's `SFTConfig.packing`, the name is that attribute's,
-and ours has a prefix: `SFTConfig(**{"ostinato.packing": True})`, `--ostinato.packing`.
+and ours has a prefix: `SFTConfig(**{"ostinato.packing": True})`, `--ostinato.packing`. What is copied from one object
+to another always has the prefix, since the other may be of a class that has the name.
 """
 
 from __future__ import annotations
@@ -25,14 +26,21 @@ EXTRAS: Mapping[str, Field[Any]] = {field.name: field for field in fields(Extras
 class ArgumentFields:
     """The `__dataclass_fields__` of an arguments class: of the class, its fields; of an object, our own as well.
 
-    `dataclasses.replace` and `asdict`, and whatever else copies arguments field by field, therefore keep our own.
+    `dataclasses.replace` and `asdict`, and whatever else copies arguments field by field, therefore keep our own. They
+    have the prefix there: a library makes its own arguments from those of `TrainingArguments`, as TRL does with
+    `SFTConfig(**args.to_dict())`, and a field of its own must not get a value of ours.
     """
 
     def __init__(self, fields: dict[str, Field[Any]]) -> None:
         self.fields = fields
 
     def __get__(self, args: Any, cls: type | None = None) -> dict[str, Field[Any]]:
-        return self.fields if args is None else {**self.fields, **list_extras(args)}
+        return self.fields if args is None else {**self.fields, **_PREFIXED}
+
+
+def list_fields(args: Any) -> dict[str, Field[Any]]:
+    """Return the fields of an object of arguments, our own by the names that they have in it."""
+    return {**type(args).__dataclass_fields__, **list_extras(args)}
 
 
 def list_extras(args: Any) -> dict[str, Field[Any]]:
@@ -51,6 +59,15 @@ def list_declarations(args: Any) -> dict[str, Declaration]:
     return {**get_declarations(cls), **ours}
 
 
+def shorten_names(args: Any, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of `args.to_dict()` with our own arguments under the names that they have in the object."""
+    extras = {name: name.removeprefix(PREFIX) for name in _PREFIXED}
+    return {
+        extras[name] if name in extras and not is_taken(args, extras[name]) else name: value
+        for name, value in content.items()
+    }
+
+
 def find_extra(args: Any, name: str) -> str | None:
     """Return the argument of ours that a name stands for in an object of arguments, or None."""
     plain = name.removeprefix(PREFIX)
@@ -65,7 +82,7 @@ def is_taken(args: Any, name: str) -> bool:
 
 
 def take_extras(given: dict[str, Any], parameters: Collection[str]) -> tuple[dict[str, Any], list[str]]:
-    """Remove our own arguments from keywords.
+    """Remove our own arguments from keywords. A name without the prefix counts most: `replace` gives the others.
 
     Args:
         given: The keywords, from which ours are removed.
@@ -75,10 +92,9 @@ def take_extras(given: dict[str, Any], parameters: Collection[str]) -> tuple[dic
         Our own arguments by name, and the names in the namespace that do not exist.
     """
     whole = given.pop(NAMESPACE, None) or {}
-    found = {name: getattr(whole, name) for name in EXTRAS} if isinstance(whole, Extras) else dict(whole)
-    for name in list(given):
-        if name.startswith(PREFIX) or (name in EXTRAS and name not in parameters):
-            found[name.removeprefix(PREFIX)] = given.pop(name)
+    found = {name.removeprefix(PREFIX): given.pop(name) for name in list(given) if name.startswith(PREFIX)}
+    found |= {name: getattr(whole, name) for name in EXTRAS} if isinstance(whole, Extras) else dict(whole)
+    found |= {name: given.pop(name) for name in list(given) if name in EXTRAS and name not in parameters}
     unknown = [name for name in found if name not in EXTRAS]
     return {name: value for name, value in found.items() if name in EXTRAS}, unknown
 
@@ -87,3 +103,6 @@ def _rename(field: Field[Any], name: str) -> Field[Any]:
     renamed = copy.copy(field)
     renamed.name = name
     return renamed
+
+
+_PREFIXED: Mapping[str, Field[Any]] = {PREFIX + name: _rename(field, PREFIX + name) for name, field in EXTRAS.items()}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from .argument import get_default
-from .extras import list_declarations
+from .extras import list_declarations, list_fields
 from .secrets import is_secret
 from .settings import OptimizerSettings
 
@@ -50,7 +49,7 @@ def collect_hyperparameters(args: TrainingArguments, train_batch_size: int) -> d
 
 def _find_unusual(args: TrainingArguments) -> dict[str, Any]:
     """Return the other arguments that matter to the numbers, where they are not at their defaults."""
-    defaults = {field.name: get_default(field) for field in fields(args)}
+    defaults = {field.name: get_default(field) for field in list_fields(args).values()}
     return {
         name: value
         for name, declaration in list_declarations(args).items()

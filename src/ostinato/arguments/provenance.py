@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..core.errors import ConfigError
+from .extras import list_fields
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -72,7 +73,7 @@ class Record:
 
 def get_values(args: TrainingArguments) -> dict[str, Any]:
     """Return the present value of every argument."""
-    return {one.name: getattr(args, one.name, None) for one in fields(args) if one.init}
+    return {name: getattr(args, name, None) for name, one in list_fields(args).items() if one.init}
 
 
 def _is_same(one: Any, other: Any) -> bool:

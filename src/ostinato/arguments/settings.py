@@ -5,6 +5,7 @@ A part never reads `args`, so what it depends on is declared here.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ import torch
 
 from ..core.choices import DebugOption, HubStrategy, IntervalStrategy, OptimizerNames, SaveStrategy, SchedulerType
 from ..core.errors import ConfigError
+from .extras import shorten_names
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -523,13 +525,15 @@ def _to_plain(value: Any) -> Any:
 
 def format_arguments_json(args: TrainingArguments) -> str:
     """Return every argument as JSON text, as it is saved beside a model."""
-    return args.to_json_string()
+    return json.dumps(shorten_names(args, args.to_dict()), indent=2, default=str)
 
 
-def _parse_options(text: str | None) -> dict[str, str]:
+def _parse_options(text: str | Mapping[str, Any] | None) -> dict[str, str]:
     """Return `"a=1, b=x"` as a dict; values stay strings, the optimizer knows their types."""
     if not text:
         return {}
+    if isinstance(text, Mapping):
+        return {name: str(value) for name, value in text.items()}
     options = {}
     for pair in re.split(r",(?![^(\[]*[)\]])", text.replace(" ", "")):  # not inside betas=(0.9,0.95)
         name, equals, value = pair.partition("=")

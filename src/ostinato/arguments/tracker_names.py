@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from typing import Any
 
 from ..core.errors import ConfigError
 from .name_suggestion import suggest_name
@@ -36,6 +38,9 @@ BY_TRANSFORMERS: dict[str, tuple[str, str | None, str]] = {
 # Set by Kubeflow in the processes of a training job.
 KUBEFLOW_VARIABLE = "KUBEFLOW_TRAINER_SERVER_URL"
 
+# The callbacks that a script has set, by name, in `INTEGRATION_TO_CALLBACK`.
+added: dict[str, Callable[[], Any]] = {}
+
 
 class TrackerMissing(ConfigError, RuntimeError):
     """A tracker whose package is not installed (transformers raises RuntimeError here)."""
@@ -52,6 +57,8 @@ def is_installed(name: str) -> bool:
     >>> is_installed("csv"), is_installed("no such tracker")
     (True, False)
     """
+    if name in added:
+        return True
     if name == "kubeflow" and not is_in_kubeflow():
         return False
     if name in BY_TRANSFORMERS:
@@ -95,7 +102,7 @@ def _list_missing(name: str) -> list[str]:
 
 def find_problem(name: object) -> ConfigError | None:
     """Return what is wrong with a name in `report_to`; None if there is such a tracker, installed or not."""
-    names = _list_names()
+    names = list(dict.fromkeys([*_list_names(), *added]))
     if name in names:
         return None
     meant = suggest_name(str(name), [*names, "all", "none"])

@@ -23,7 +23,7 @@ from ..core.notices import LEVELS, logger, show_notices_of_all_processes
 from ..core.world import World, wait_for_everyone
 from .derive import derive
 from .describe import describe_arguments, format_descriptions
-from .extras import find_extra
+from .extras import find_extra, shorten_names
 from .fields.checkpoints import CheckpointArguments, HubArguments
 from .fields.data import DataLoaderArguments, ReproducibilityArguments
 from .fields.evaluation import BestModelArguments, EvaluationArguments
@@ -383,7 +383,10 @@ class TrainingArguments(
     # --- as plain data -----------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every argument as plain data. Tokens, keys and passwords are replaced by their names."""
+        """Return every argument as plain data. Tokens, keys and passwords are replaced by their names.
+
+        Arguments that transformers does not have are named `ostinato.NAME`.
+        """
         names = (field.name for field in dataclasses.fields(self) if field.init)
         return {
             name: redact(name) if name.endswith("_token") or is_secret(name) else _to_plain(getattr(self, name))
@@ -405,7 +408,7 @@ class TrainingArguments(
         return {name: value if isinstance(value, simple) else str(value) for name, value in content.items()}
 
     def __str__(self) -> str:
-        lines = "".join(f"    {name}={value!r},\n" for name, value in self.to_dict().items())
+        lines = "".join(f"    {name}={value!r},\n" for name, value in shorten_names(self, self.to_dict()).items())
         return f"{type(self).__name__}(\n{lines})"
 
     __repr__ = __str__

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigError
-from .extras import list_declarations
+from .extras import list_declarations, shorten_names
 from .generation_settings import load_generation_config
 from .metaclass import UnknownArgumentError
 from .name_suggestion import suggest_name
@@ -77,7 +77,8 @@ def has_argument(args: Any, name: str) -> bool:
 
 def list_names(args: Any) -> list[str]:
     """Return the names of the arguments."""
-    return [field.name for field in dataclasses.fields(args)] if dataclasses.is_dataclass(args) else list(vars(args))
+    names = [field.name for field in dataclasses.fields(args)] if dataclasses.is_dataclass(args) else vars(args)
+    return list(shorten_names(args, dict.fromkeys(names)))
 
 
 def list_deciding_values(args: TrainingArguments) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def list_deciding_values(args: TrainingArguments) -> dict[str, Any]:
     declared = list_declarations(args)
     return {
         name: value
-        for name, value in args.to_dict().items()
+        for name, value in shorten_names(args, args.to_dict()).items()
         if name not in declared or declared[name].on_resume is not None
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from ..core import accelerator
@@ -24,7 +23,7 @@ from .argument import (
     get_default,
 )
 from .derive import NEED_EVALUATION
-from .extras import list_declarations
+from .extras import list_declarations, list_fields
 from .shard_settings import ShardSettings
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def raise_problems(problems: Sequence[ConfigError]) -> None:
 
 
 def _check_values(args: TrainingArguments) -> Iterator[ConfigError]:
-    defaults = {field.name: get_default(field) for field in fields(args)}
+    defaults = {field.name: get_default(field) for field in list_fields(args).values()}
     for name, declaration in list_declarations(args).items():
         value, default = getattr(args, name), defaults[name]
         if declaration.unsupported is not None and value:
@@ -195,25 +194,25 @@ def _check_optimizer(args: TrainingArguments) -> Iterator[ConfigError]:
         return  # invalid, which derive.py reports
     if name.is_low_rank and args.optim_target_modules is None:
         yield ConfigError(
-            what=f"optim={str(name)!r} without optim_target_modules",
+            what=f"optim={name.value!r} without optim_target_modules",
             why="it projects the gradients of the linear layers that are named there",
             fix="set optim_target_modules='all-linear', or name modules: optim_target_modules=['attn', 'mlp']",
         )
     if name.is_layerwise and args.gradient_accumulation_steps > 1:
         yield ConfigError(
-            what=f"optim={str(name)!r} with gradient_accumulation_steps={args.gradient_accumulation_steps}",
+            what=f"optim={name.value!r} with gradient_accumulation_steps={args.gradient_accumulation_steps}",
             why="a gradient is used and released as soon as it is computed, and cannot wait for the next micro-batch",
-            fix=f"set gradient_accumulation_steps=1, or optim={str(name).removesuffix('_layerwise')!r}",
+            fix=f"set gradient_accumulation_steps=1, or optim={name.value.removesuffix('_layerwise')!r}",
         )
     if name.steps_in_backward and args.world_size > 1:
         yield NotSupportedError(
-            what=f"optim={str(name)!r} with {args.world_size} processes",
+            what=f"optim={name.value!r} with {args.world_size} processes",
             why="a gradient is used as soon as it is computed, before the processes have averaged theirs",
             fix="train in one process, or set optim='adafactor', which also needs little memory",
         )
     if name.steps_in_backward and args.fp16 and args.device.type != "cpu":
         yield ConfigError(
-            what=f"optim={str(name)!r} with fp16=True",
+            what=f"optim={name.value!r} with fp16=True",
             why="gradients in float16 are scaled, and are used before they are scaled back",
             fix="set bf16=True instead",
         )

@@ -15,12 +15,14 @@ from torch.utils.data import DataLoader
 
 from ..arguments.process_state import ProcessState
 from ..arguments.settings import LoaderSettings
+from ..checkpoint.transformers.write import write_torch_file
 from ..checkpoint.weights import save_model
 from ..core import accelerator
-from ..core.errors import ConfigError, NotSupportedError
+from ..core.errors import ConfigError
 from ..core.notices import note_once
 from ..core.tree import tree_map
 from ..strategies.placement import is_placed, move
+from .accelerator_checkpoints import CheckpointFunctions
 from .accelerator_processes import ProcessFunctions
 from .accelerator_state import GradientStateView, StateView, initialize_accelerate
 from .install import are_names_installed
@@ -28,7 +30,7 @@ from .legacy_names import NoSuchNameError
 from .prepare_loader import shard_loader
 
 
-class AcceleratorView(ProcessFunctions):
+class AcceleratorView(CheckpointFunctions, ProcessFunctions):
     """A view that offers accelerate's names; it owns nothing.
 
     >>> trainer.accelerator.gather_for_metrics(scores)  # doctest: +SKIP
@@ -46,8 +48,8 @@ class AcceleratorView(ProcessFunctions):
     context_parallel_rank = tensor_parallel_rank = pipeline_parallel_rank = data_parallel_shard_rank = 0
 
     def __init__(self, trainer: Any) -> None:
-        super().__init__(trainer.args)
-        self._trainer = trainer
+        CheckpointFunctions.__init__(self, trainer)
+        ProcessFunctions.__init__(self, trainer.args)
         self._is_triggered = False
         self.state = StateView(trainer.args)
         self.gradient_state = GradientStateView(trainer)
@@ -208,6 +210,10 @@ class AcceleratorView(ProcessFunctions):
         compiled = getattr(model, "_orig_mod", None)
         return compiled if isinstance(compiled, nn.Module) else model
 
+    def verify_device_map(self, model: nn.Module) -> bool:
+        """Return whether the model, or a part of it, is spread over several devices."""
+        return any(len(getattr(part, "hf_device_map", None) or ()) > 1 for part in model.modules())
+
     def get_state_dict(self, model: nn.Module, unwrap: bool = True) -> dict[str, Any]:
         return (self.unwrap_model(model) if unwrap else model).state_dict()
 
@@ -252,16 +258,17 @@ class AcceleratorView(ProcessFunctions):
     def should_save_model(self) -> bool:
         return True
 
-    def save(self, obj: Any, f: str | Path, safe_serialization: bool = False) -> None:
-        """Write tensors by name, on the main process, in a format that runs no code when it is read."""
-        if not isinstance(obj, dict) or not all(isinstance(value, Tensor) for value in obj.values()):
-            raise NotSupportedError(
-                what="accelerator.save writes tensors by name only",
-                why="anything else would have to be pickled, and reading a pickle runs code",
-                fix="pass a dict of tensors, or call torch.save yourself",
-            )
-        if self.is_main_process:
+    def save(self, obj: Any, f: str | Path, save_on_each_node: bool = False, safe_serialization: bool = False) -> None:
+        """Write tensors and plain values, on the main process, as `torch.save` does or as safetensors.
+
+        An object that `torch.load` could not read without running its code is refused.
+        """
+        if not (self.is_local_main_process if save_on_each_node else self.is_main_process):
+            return
+        if safe_serialization:
             save_file({name: value.contiguous() for name, value in obj.items()}, str(f))
+        else:
+            write_torch_file(Path(f), obj)
 
     def save_model(self, model: nn.Module, save_directory: str | Path, *args: Any, **kwargs: Any) -> None:
         """Write a model on the main process; sizes of files and pickles cannot be chosen."""
@@ -313,11 +320,6 @@ class AcceleratorView(ProcessFunctions):
 _REPLACEMENTS = {
     "_prepare_deepspeed": "DeepSpeed is not supported: train with torchrun",
     "mpu": "sequences are not split over processes: trainer.get_sp_size() is 1",
-    "load_state": "trainer.train(resume_from_checkpoint=…) resumes from a checkpoint",
-    "save_state": "trainer._save_checkpoint(model, trial=None) writes a checkpoint",
-    "register_for_checkpointing": "the state of a callback that inherits from ExportableState is saved",
-    "register_load_state_pre_hook": "override trainer._load_from_checkpoint",
-    "register_save_state_pre_hook": "override trainer._save_checkpoint, or use the callback event on_save",
     "save_iteration": "trainer.state.global_step numbers checkpoints",
     "step": "trainer.state.global_step counts optimizer steps",
     "flag_tensor": "use set_trigger and check_trigger",
@@ -326,5 +328,4 @@ _REPLACEMENTS = {
     "lomo_backward": "set optim='lomo', and call trainer.train()",
     "data_parallel_rank": "trainer.args.process_index",
     "deepspeed_ulysses_dl_adapter": "sequences are not split over processes: trainer.get_sp_size() is 1",
-    "verify_device_map": "model.hf_device_map names the devices of a model",
 }  # fmt: skip

@@ -22,8 +22,10 @@ from .adafactor import get_adafactor_schedule
 from .greedy import GreedyLR, get_greedy_schedule
 
 
-def build_schedule(settings: ScheduleSettings, optimizer: Optimizer) -> LRScheduler:
-    """Return the schedule of a run.
+def build_schedule(
+    settings: ScheduleSettings, optimizer: Optimizer, build: Callable[..., LRScheduler] | None = None
+) -> LRScheduler:
+    """Return the schedule of a run, made by `get_scheduler` or by what a script has put in its place.
 
     >>> settings = ScheduleSettings(SchedulerType.LINEAR, warmup_steps=0, num_training_steps=4, options={})
     >>> schedule = build_schedule(settings, torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1))
@@ -38,9 +40,9 @@ def build_schedule(settings: ScheduleSettings, optimizer: Optimizer) -> LRSchedu
         note_once(
             f"the {settings.name.value} schedule has no warmup: warmup_steps={settings.warmup_steps} is not used"
         )
-    return get_scheduler(
+    return (build or get_scheduler)(
         settings.name,
-        optimizer,
+        optimizer=optimizer,
         num_warmup_steps=settings.warmup_steps,
         num_training_steps=settings.num_training_steps,
         scheduler_specific_kwargs=dict(settings.options),

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ..arguments.extras import shorten_names
 from ..arguments.secrets import is_secret, redact
 from ..arguments.tracker_names import KNOWN, is_installed, make_missing_error
 from ..callbacks.events import CleansUp
@@ -198,7 +199,7 @@ class TrackerCallback(CleansUp, ExportableState):
         return RunInfo(
             name=getattr(args, "run_name", None),
             output_dir=args.output_dir or ".",
-            hyper_parameters=_mask_secrets(args.to_dict()),
+            hyper_parameters=_mask_secrets(shorten_names(args, args.to_dict())),
             model_config=_mask_secrets(read_config(model)),
             run_id=self.run_id,
             step=state.global_step if self._is_training else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -32,6 +32,8 @@ def find_callback_class(name: str) -> Any:
     >>> find_callback_class("csv").__name__
     'CsvCallback'
     """
+    if name in tracker_names.added:
+        return tracker_names.added[name]
     if name in _MODULES:
         home, callback = _MODULES[name]
         return getattr(import_module(f".{home}", __package__), callback)
@@ -73,11 +75,11 @@ def get_available_reporting_integrations() -> list[str]:
     return tracker_names.list_installed()
 
 
-def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
+def get_reporting_integration_callbacks(report_to: list[str] | str | None) -> list[Any]:
     """Return the callback classes of the names in `report_to`.
 
     Args:
-        report_to: The names.
+        report_to: The names, or one; "none" and None select none, "all" those that are installed.
 
     Returns:
         The classes, in the order of the names.
@@ -85,26 +87,38 @@ def get_reporting_integration_callbacks(report_to: list[str]) -> list[Any]:
     >>> [found.__name__ for found in get_reporting_integration_callbacks(["csv"])]
     ['CsvCallback']
     """
-    return [find_callback_class(name) for name in report_to]
+    names = [report_to] if isinstance(report_to, str) else list(report_to or ())
+    if names == ["all"]:
+        names = tracker_names.list_installed()
+    return [find_callback_class(name) for name in names if name != "none"]
 
 
-class _Callbacks(Mapping[str, Any]):
-    """Maps every name in `report_to` to its callback class, which is imported on access."""
+class _Callbacks(MutableMapping[str, Any]):
+    """Maps every name in `report_to` to its callback class, which is imported on access.
+
+    A class that a script sets here is used for its name, which may be a new one.
+    """
 
     def __getitem__(self, name: str) -> Any:
         if name not in list(self):
             raise KeyError(name)
         return find_callback_class(name)
 
+    def __setitem__(self, name: str, callback: Any) -> None:
+        tracker_names.added[name] = callback
+
+    def __delitem__(self, name: str) -> None:
+        del tracker_names.added[name]
+
     def __iter__(self) -> Iterator[str]:
-        own = [*_MODULES, *tracker_names.BY_TRANSFORMERS]
-        return iter([*own, *(name for name in sorted(tracker_names.find_third_party()) if name not in own)])
+        others = [*sorted(tracker_names.find_third_party()), *tracker_names.added]
+        return iter(dict.fromkeys([*_MODULES, *tracker_names.BY_TRANSFORMERS, *others]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
 
 
-INTEGRATION_TO_CALLBACK: Mapping[str, Any] = _Callbacks()
+INTEGRATION_TO_CALLBACK: MutableMapping[str, Any] = _Callbacks()
 
 
 def hp_params(trial: Any) -> Any:

@@ -334,7 +334,8 @@ def test_what_is_said_of_rows_is_true(case: str, tmp_path: Path, capsys: Any) ->
 
 def test_every_argument_says_what_a_change_means() -> None:
     """`on_resume` has no default: whoever declares an argument decides."""
-    names = {field.name for field in dataclasses.fields(ostinato.TrainingArguments("out")) if field.init}
+    classes = (ostinato.TrainingArguments, ostinato.Extras)
+    names = {field.name for cls in classes for field in dataclasses.fields(cls) if field.init}
     assert list_declarations(ostinato.TrainingArguments).keys() == names
     with pytest.raises(TypeError, match="on_resume"):
         argument(1, help="An argument without a rule.")  # type: ignore[call-arg]

@@ -33,7 +33,7 @@ from ostinato.core.errors import ConfigError, NotSupportedError
 from tests.support.apis import guest, load_library
 from tests.support.cpu_arguments import build_arguments
 
-OWN = {field.name for field in dataclasses.fields(Extras)}
+OWN = {f"ostinato.{field.name}" for field in dataclasses.fields(Extras)}
 SETTERS = [name for name in dir(TrainingArguments) if name.startswith("set_")]
 
 

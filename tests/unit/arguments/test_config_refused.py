@@ -102,6 +102,13 @@ def test_values_that_cannot_work(arguments):
         build_arguments(**arguments)
     assert not isinstance(refusal.value, NotSupportedError)
     assert next(iter(arguments)) in str(refusal.value)
+    assert "OptimizerNames" not in str(refusal.value)  # values are written as users write them
+
+
+def test_the_optimizer_that_accumulates_is_named():
+    layerwise = {"optim": "galore_adamw_layerwise", "optim_target_modules": "all-linear"}
+    with pytest.raises(ConfigError, match=r"or optim='galore_adamw'$"):
+        build_arguments(**layerwise, gradient_accumulation_steps=2)
 
 
 @pytest.mark.parametrize("arguments", MISSING, ids=lambda arguments: str(arguments).split(" at 0x")[0])

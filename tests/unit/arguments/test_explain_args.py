@@ -84,7 +84,8 @@ def test_the_text(capsys, monkeypatch):
 def test_all_arguments_can_be_printed(capsys):
     build_arguments().explain()
     text = capsys.readouterr().out
-    assert all(f"  {field.name} = " in text for field in dataclasses.fields(build_arguments()))
+    assert all(f"  {field.name} = " in text for field in dataclasses.fields(TrainingArguments))
+    assert all(f"  {field.name} = " in text for field in dataclasses.fields(Extras))
 
 
 def test_a_misspelt_name_gets_the_nearest():

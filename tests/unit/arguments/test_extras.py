@@ -68,7 +68,7 @@ def test_they_are_given_as_a_whole(whole):
 
 def test_fields_of_the_class_are_none_of_ours_and_fields_of_an_object_all():
     assert not EXTRAS.keys() & {field.name for field in dataclasses.fields(Seq2SeqTrainingArguments)}
-    assert EXTRAS.keys() <= {field.name for field in dataclasses.fields(make())}
+    assert {f"ostinato.{name}" for name in EXTRAS} <= {field.name for field in dataclasses.fields(make())}
 
 
 @pytest.mark.parametrize("cls", [TrainingArguments, PackingConfig])
@@ -83,6 +83,29 @@ def test_copies_keep_them(cls):
         pickle.loads(pickle.dumps(args)),
     ]
     assert [one.ostinato.packing for one in copies] == [True] * 6
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda args: args.to_dict(),
+        lambda args: {one.name: getattr(args, one.name) for one in dataclasses.fields(args)},
+    ],
+    ids=["to_dict", "fields"],
+)
+def test_arguments_of_a_subclass_made_from_ours_keep_its_own_defaults(read):
+    """Libraries make their arguments from those of `TrainingArguments`, and their names may be ours."""
+    own = dataclasses.make_dataclass(
+        "Own", [("journal", str, "diary"), ("packing", str, "x")], bases=(TrainingArguments,)
+    )
+    made = own(**read(make(packing=True, rehearse=True)))
+    assert (made.journal, made.packing) == ("diary", "x")
+    assert made.ostinato == Extras(packing=True, rehearse=True)
+
+
+@pytest.mark.parametrize("change", [{"packing": True}, {"ostinato.packing": True}, {"ostinato": Extras(packing=True)}])
+def test_one_is_changed_in_a_copy(change):
+    assert dataclasses.replace(make(), **change).packing is True
 
 
 def test_a_shallow_copy_can_be_changed_alone():

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from ostinato.compat.accelerator_processes import split_inputs
 from ostinato.compat.accelerator_view import _REPLACEMENTS as REPLACEMENTS
 from ostinato.compat.accelerator_view import AcceleratorView
-from ostinato.core.errors import NotSupportedError
+from ostinato.core.errors import CheckpointError, NotSupportedError
 from ostinato.strategies.precision import FullPrecision
 from ostinato.strategies.single import SingleDevice
 from tests.support import tiny
@@ -137,9 +137,9 @@ def test_other_norms_are_honoured_or_refused(view: AcceleratorView) -> None:
 
 
 def test_an_unknown_name_that_has_a_successor(view: AcceleratorView) -> None:
-    with pytest.raises(NotSupportedError, match="has no 'save_state'") as caught:
-        view.save_state("folder")
-    assert "_save_checkpoint" in caught.value.fix
+    with pytest.raises(NotSupportedError, match="has no 'flag_tensor'") as caught:
+        view.flag_tensor()
+    assert "set_trigger" in caught.value.fix
 
 
 def test_state_and_gradient_state(view: AcceleratorView) -> None:
@@ -177,10 +177,12 @@ def test_a_prepared_loader_follows_seed_and_epoch(ours: Api) -> None:
 
 def test_what_is_saved_and_logged(ours: Api, tmp_path: Path) -> None:
     trainer = tiny_trainer(ours)
-    trainer.accelerator.save({"a": torch.ones(2)}, tmp_path / "a.safetensors")
+    trainer.accelerator.save({"a": torch.ones(2)}, tmp_path / "a.safetensors", safe_serialization=True)
     assert load_file(tmp_path / "a.safetensors")["a"].tolist() == [1.0, 1.0]
-    with pytest.raises(NotImplementedError, match="dict of tensors"):
-        trainer.accelerator.save({"a": 1}, tmp_path / "a.pt")
+    trainer.accelerator.save({"a": 1, "b": [torch.ones(2)]}, tmp_path / "a.pt")
+    assert torch.load(tmp_path / "a.pt")["b"][0].tolist() == [1.0, 1.0]
+    with pytest.raises(CheckpointError, match="object"):
+        trainer.accelerator.save({"a": object()}, tmp_path / "b.pt")
     trainer.accelerator.log({"reward": 2.0})
     assert trainer.state.log_history[-1]["reward"] == 2.0
 

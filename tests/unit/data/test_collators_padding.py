@@ -125,16 +125,19 @@ def pad_rows_alone(rows): ...
 def pad_with_one_option(rows, *, return_tensors, **options): ...
 
 
+def pad_any_images(images, **options): ...
+
+
 @pytest.mark.parametrize(
     ("pad", "expected"),
     [
-        (Padder().pad, True),
         (pad_as_an_extractor, True),
         (pad_with_one_option, True),
         (pad_images, False),
         (pad_one_image, False),
         (pad_and_return_pixels, False),
         (pad_anything, False),
+        (pad_any_images, False),
         (pad_rows_alone, False),
         ((0, 0), False),
         (None, False),
@@ -142,6 +145,13 @@ def pad_with_one_option(rows, *, return_tensors, **options): ...
 )
 def test_a_pad_of_another_kind_is_not_taken_for_one_that_pads_rows(pad: Any, expected: bool) -> None:
     assert can_pad_rows(type("Processing", (), {"pad": staticmethod(pad) if callable(pad) else pad})) is expected
+
+
+@pytest.mark.parametrize(("columns", "expected"), [(["input_ids"], True), ([], False)])
+def test_a_pad_without_named_options_pads_rows_if_its_object_names_columns(columns: list[str], expected: bool) -> None:
+    tokenizer = Padder()
+    tokenizer.model_input_names = columns
+    assert can_pad_rows(tokenizer) is expected
 
 
 def test_what_has_no_pad_pads_no_rows() -> None:

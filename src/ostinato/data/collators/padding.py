@@ -57,7 +57,8 @@ def can_pad_rows(processing_class: Any) -> bool:
     """Return whether `pad` pads rows, as that of a tokenizer or a feature extractor does.
 
     The `pad` of an image processor takes images and sizes, and a `pad` that takes any arguments (`*args`) passes them
-    to an inner part: rows for these have one shape already.
+    to an inner part: rows for these have one shape already. A `pad(rows, **options)`, which names no option, pads rows
+    if the object names the columns that it makes, as a tokenizer does (`model_input_names`).
     """
     pad = getattr(processing_class, "pad", None)
     try:
@@ -67,7 +68,9 @@ def can_pad_rows(processing_class: Any) -> bool:
         return False
     rows, *others = signature.parameters.values()
     named = {other.name for other in others if other.kind is not other.VAR_KEYWORD}
-    return rows.kind is not rows.VAR_POSITIONAL and ("padding" in named or named <= _OPTIONS)
+    if rows.kind is rows.VAR_POSITIONAL or not ("padding" in named or named <= _OPTIONS):
+        return False
+    return bool(named) or bool(getattr(processing_class, "model_input_names", None))
 
 
 def pad_quietly(
