@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,34 @@ def test_the_late_verdict_changes_nothing(
     lines = [line for line in told.splitlines() if "was skipped" in line]
     assert lines == [line for line in capsys.readouterr().err.splitlines() if "was skipped" in line]
     assert [line.split("step ")[1][0] for line in lines] == ["3", "4", "7"]
+
+
+class Divided(nn.Module):
+    """Has one layer on the device and one in the host's memory."""
+
+    hf_device_map = {"first": 0, "last": "cpu"}
+
+    def __init__(self, *, on_device: str) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+        getattr(self, on_device).to(torch.accelerator.current_accelerator())
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.first(x.to(self.first.weight.device)).to(self.last.weight.device)
+        return {"loss": nn.functional.cross_entropy(self.last(hidden), labels.to(hidden.device))}
+
+
+@pytest.mark.parametrize("on_device", ["first", "last"])
+def test_weights_in_the_memory_of_the_host_are_guarded(
+    tmp_path: Path, wait_always: Callable[[], None], on_device: str
+) -> None:
+    """The device's verdict reaches an optimizer step on the CPU too late."""
+    rows = spoil(make_rows(Mlp, ROWS_PER_BATCH * STEPS), (3, 4, 7), 1)
+    trainer, _ = train(tmp_path / "a", partial(Divided, on_device=on_device), rows=rows)
+    wait_always()
+    check_equal(trainer, train(tmp_path / "b", partial(Divided, on_device=on_device), rows=rows)[0])
+    remarks = " ".join(trainer.plan().remarks)
+    assert "some weights are in the host's memory" in remarks
 
 
 def test_patience_ends_a_run_one_step_late_with_the_weights_before(tmp_path: Path) -> None:
