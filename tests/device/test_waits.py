@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from ostinato import Trainer, TrainerCallback, TrainingArguments
+from ostinato import GradientStatisticsCallback, Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.errors import MetricError, NonFiniteError
 from ostinato.engine import guarded_step
 from ostinato.metrics import metric
@@ -233,6 +233,24 @@ def test_a_log_of_named_losses_and_tracked_numbers_waits_once(
     logs = [log for log in trainer.state.log_history if "main" in log]
     assert [log["step"] for log in logs] == [3, 6]
     assert all(log["main"] + log["rest"] == pytest.approx(log["loss"]) and "first" in log for log in logs)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_statistics_of_gradients_leave_out_what_a_device_skips(
+    tmp_path: Path, wait_always: Callable[[], None], precision: str
+) -> None:
+    """Their hook makes no step wait, and is called at steps that the optimizer leaves out by itself."""
+    rows = spoil(make_rows(Mlp, ROWS_PER_BATCH * STEPS), (3, 4), 1)
+    logs = []
+    for home in (tmp_path / "late", tmp_path / "early"):
+        counted = GradientStatisticsCallback(every=1, by_layer=True)
+        options = {"logging_steps": STEPS, "fp16": precision == "fp16", "learning_rate": 1e-8}
+        trainer, seen = train(home, rows=rows, callbacks=[counted], **options)
+        if not logs:  # what waits is the report of the steps that were left out
+            assert [wait for wait in seen.list_waits(first=1) if "guarded_step" in wait] == []
+            wait_always()
+        logs.append({name: value for name, value in trainer.state.log_history[0].items() if "updates" in name})
+    assert logs[0] == logs[1] and 0 < logs[0]["updates_lost"] < 1
 
 
 # ---------------------------------------------------------------------------------------------------------- evaluation

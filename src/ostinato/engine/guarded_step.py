@@ -66,7 +66,8 @@ def find_reason_to_wait(optimizer: Any, schedule: Any) -> str | None:
     name, is_fused = type(optimizer).__name__, getattr(optimizer, "_step_supports_amp_scaling", False)
     if (reason := find_reason_of_kind(type(optimizer), is_fused=is_fused)) is not None:
         return reason
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+    hooks = (*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values())
+    if not all(getattr(hook, "reads_found_inf", False) for hook in hooks):
         return f"{name} has hooks, which a skipped step does not call"
     if schedule is None:
         return None
