@@ -282,6 +282,29 @@ def test_streaming_metrics_wait_for_the_last_batch_only(tmp_path: Path, names: l
         assert metric(name)((kept.predictions, kept.label_ids))[name] == found[f"eval_{name}"]
 
 
+def test_a_function_of_batches_gets_them_on_the_device(tmp_path: Path) -> None:
+    """It may write to them: what `predict` keeps is what the model returned."""
+    rows, sums = make_rows(Mlp, 5 * ROWS_PER_BATCH - 1), []
+
+    def add_up(prediction: Any, compute_result: bool) -> dict[str, torch.Tensor]:
+        sums.append(prediction.predictions.sum() + prediction.label_ids.sum())
+        prediction.predictions.zero_()
+        return {"sum": torch.stack(sums).sum()} if compute_result else {}
+
+    trainer, _ = train(tmp_path, steps=2, batch_eval_metrics=True, given={"compute_metrics": add_up})
+    trainer.evaluate(rows)
+    sums.clear()
+    with record_waits() as waits:
+        found = trainer.evaluate(rows)
+    assert len([wait for wait in waits if wait.drains]) <= 2, [wait.stack for wait in waits if wait.drains]
+    assert {one.device for one in sums} == {trainer.args.device}
+    sums.clear()
+    kept = trainer.predict(rows)
+    assert (
+        found["eval_sum"] == kept.metrics["test_sum"] == pytest.approx(kept.predictions.sum() + kept.label_ids.sum())
+    )
+
+
 @pytest.mark.parametrize("batch", [2, 4])
 def test_a_streaming_metric_refuses_a_batch_that_it_gets_late(tmp_path: Path, batch: int) -> None:
     class Judged(InOrder):
