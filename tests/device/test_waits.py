@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from ostinato import Trainer, TrainerCallback, TrainingArguments
+from ostinato import GradientStatisticsCallback, Trainer, TrainerCallback, TrainingArguments
 from ostinato.core.errors import MetricError, NonFiniteError
 from ostinato.engine import guarded_step
 from ostinato.metrics import metric
@@ -234,6 +235,24 @@ def test_a_log_of_named_losses_and_tracked_numbers_waits_once(
     assert all(log["main"] + log["rest"] == pytest.approx(log["loss"]) and "first" in log for log in logs)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_statistics_of_gradients_leave_out_what_a_device_skips(
+    tmp_path: Path, wait_always: Callable[[], None], precision: str
+) -> None:
+    """Their hook makes no step wait, and is called at steps that the optimizer leaves out by itself."""
+    rows = spoil(make_rows(Mlp, ROWS_PER_BATCH * STEPS), (3, 4), 1)
+    logs = []
+    for home in (tmp_path / "late", tmp_path / "early"):
+        counted = GradientStatisticsCallback(every=1, by_layer=True)
+        options = {"logging_steps": STEPS, "fp16": precision == "fp16", "learning_rate": 1e-8}
+        trainer, seen = train(home, rows=rows, callbacks=[counted], **options)
+        if not logs:  # what waits is the report of the steps that were left out
+            assert [wait for wait in seen.list_waits(first=1) if "guarded_step" in wait] == []
+            wait_always()
+        logs.append({name: value for name, value in trainer.state.log_history[0].items() if "updates" in name})
+    assert logs[0] == logs[1] and 0 < logs[0]["updates_lost"] < 1
+
+
 # ---------------------------------------------------------------------------------------------------------- evaluation
 
 
@@ -261,6 +280,29 @@ def test_streaming_metrics_wait_for_the_last_batch_only(tmp_path: Path, names: l
     kept = trainer.predict(rows)
     for name in names:
         assert metric(name)((kept.predictions, kept.label_ids))[name] == found[f"eval_{name}"]
+
+
+def test_a_function_of_batches_gets_them_on_the_device(tmp_path: Path) -> None:
+    """It may write to them: what `predict` keeps is what the model returned."""
+    rows, sums = make_rows(Mlp, 5 * ROWS_PER_BATCH - 1), []
+
+    def add_up(prediction: Any, compute_result: bool) -> dict[str, torch.Tensor]:
+        sums.append(prediction.predictions.sum() + prediction.label_ids.sum())
+        prediction.predictions.zero_()
+        return {"sum": torch.stack(sums).sum()} if compute_result else {}
+
+    trainer, _ = train(tmp_path, steps=2, batch_eval_metrics=True, given={"compute_metrics": add_up})
+    trainer.evaluate(rows)
+    sums.clear()
+    with record_waits() as waits:
+        found = trainer.evaluate(rows)
+    assert len([wait for wait in waits if wait.drains]) <= 2, [wait.stack for wait in waits if wait.drains]
+    assert {one.device for one in sums} == {trainer.args.device}
+    sums.clear()
+    kept = trainer.predict(rows)
+    assert (
+        found["eval_sum"] == kept.metrics["test_sum"] == pytest.approx(kept.predictions.sum() + kept.label_ids.sum())
+    )
 
 
 @pytest.mark.parametrize("batch", [2, 4])
@@ -330,6 +372,34 @@ def test_the_late_verdict_changes_nothing(
     lines = [line for line in told.splitlines() if "was skipped" in line]
     assert lines == [line for line in capsys.readouterr().err.splitlines() if "was skipped" in line]
     assert [line.split("step ")[1][0] for line in lines] == ["3", "4", "7"]
+
+
+class Divided(nn.Module):
+    """Has one layer on the device and one in the host's memory."""
+
+    hf_device_map = {"first": 0, "last": "cpu"}
+
+    def __init__(self, *, on_device: str) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 8), nn.Linear(8, 3)
+        getattr(self, on_device).to(torch.accelerator.current_accelerator())
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.first(x.to(self.first.weight.device)).to(self.last.weight.device)
+        return {"loss": nn.functional.cross_entropy(self.last(hidden), labels.to(hidden.device))}
+
+
+@pytest.mark.parametrize("on_device", ["first", "last"])
+def test_weights_in_the_memory_of_the_host_are_guarded(
+    tmp_path: Path, wait_always: Callable[[], None], on_device: str
+) -> None:
+    """The device's verdict reaches an optimizer step on the CPU too late."""
+    rows = spoil(make_rows(Mlp, ROWS_PER_BATCH * STEPS), (3, 4, 7), 1)
+    trainer, _ = train(tmp_path / "a", partial(Divided, on_device=on_device), rows=rows)
+    wait_always()
+    check_equal(trainer, train(tmp_path / "b", partial(Divided, on_device=on_device), rows=rows)[0])
+    remarks = " ".join(trainer.plan().remarks)
+    assert "some weights are in the host's memory" in remarks
 
 
 def test_patience_ends_a_run_one_step_late_with_the_weights_before(tmp_path: Path) -> None:

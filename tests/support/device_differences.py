@@ -11,7 +11,6 @@ from __future__ import annotations
 STREAMS = "dropout draws from the stream of the device, which is another than the host's"
 TIED = "transformers trains tied weights apart on a device that it does not know"
 LATE = "an update is judged after the next backward pass, when its step is counted already"
-PER_BATCH = "compute_metrics gets each batch in the host's memory, and with transformers on the device"
 
 EVERYWHERE = {
     "tests/golden/test_golden.py::test_logged_numbers[dropout_and_cosine]": STREAMS,
@@ -25,14 +24,6 @@ EVERYWHERE = {
     "tests/contract/test_parity_memory.py::test_caches_are_emptied_between_forward_and_backward[": (
         "the test lets transformers, which would use this device, find another one"
     ),
-    "tests/contract/test_parity_evaluation.py::test_metrics_batch_by_batch[all]": PER_BATCH,
-    "tests/contract/test_parity_evaluation.py::test_metrics_batch_by_batch[with ": PER_BATCH,
-    "tests/contract/test_parity_evaluation.py::test_metrics_batch_by_batch[lists]": PER_BATCH,
-    "tests/contract/test_parity_evaluation.py::test_nested_labels_batch_by_batch": PER_BATCH,
-    "tests/contract/test_parity_evaluation.py::test_batches_without_labels[first-by batch]": PER_BATCH,
-    "tests/contract/test_parity_evaluation.py::test_batches_without_labels[last-by batch]": PER_BATCH,
-    "tests/contract/test_parity_evaluation.py::test_metrics_of_a_loss_that_needs_no_labels[dict-batch": PER_BATCH,
-    "tests/contract/test_parity_evaluation.py::test_metrics_of_a_loss_that_needs_no_labels[tuple-batch": PER_BATCH,
 }
 NAMED = {  # only where transformers knows the device by name
     "tests/contract/test_refused_values.py::test_refused_values_are_on_the_page": "tf32 is set there, and checked",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +23,8 @@ class GradientStatisticsCallback(QuietCallback):
 
     An update is lost where a weight has a gradient and is the same after the step as before: the change was smaller
     than the number format can represent. In float32 it is a thousandth; weights in bfloat16 may lose most of theirs.
-    It is counted over a sample of the weights, and nothing waits for the device before a log line is written.
+    It is counted over a sample of the weights, in steps that were not skipped, and nothing waits for the device before
+    a log line is written.
 
     Args:
         every: Inspect one step in so many.
@@ -40,7 +42,7 @@ class GradientStatisticsCallback(QuietCallback):
             )
         self.every, self.by_layer = every, by_layer
         self._before: list[tuple[nn.Parameter, Tensor, int]] = []
-        self._stepped: list[bool] = []
+        self._stepped: list[Tensor | float] = []
         self._hook: Any = None
         self._without: set[str] | None = None  # in all inspected steps
         self._told = False
@@ -77,7 +79,7 @@ class GradientStatisticsCallback(QuietCallback):
             if id(one) not in still
         ]
         self._stepped = []
-        self._hook = optimizer.register_step_post_hook(lambda *_: self._stepped.append(True))
+        self._hook = optimizer.register_step_post_hook(TakenStep(self._stepped))
 
     def on_optimizer_step(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._hook is None:
@@ -94,7 +96,8 @@ class GradientStatisticsCallback(QuietCallback):
             lost.append((moved & (_flatten(parameter)[::stride] == was)).sum())
         device = lost[0].device
         total = torch.stack([one.to(device) for one in counted]).sum()
-        track("updates_lost", torch.stack([one.to(device) for one in lost]).sum() / total.clamp(min=1), weight=total)
+        share = torch.stack([one.to(device) for one in lost]).sum() / total.clamp(min=1)
+        track("updates_lost", share, weight=total * self._stepped[-1])
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if self._without and not self._told:
@@ -102,6 +105,18 @@ class GradientStatisticsCallback(QuietCallback):
             names = sorted(self._without)
             more = f" and {len(names) - 10} more" if len(names) > 10 else ""
             note(f"no gradient so far: {', '.join(names[:10])}{more}; the loss does not depend on them")
+
+
+@dataclass(frozen=True)
+class TakenStep:
+    """A hook of an optimizer that notes 1 for a step; 0, on the device, for one that a fused optimizer leaves out."""
+
+    stepped: list[Tensor | float]
+    reads_found_inf = True
+
+    def __call__(self, optimizer: Any, *_: Any) -> None:
+        found = getattr(optimizer, "found_inf", None)
+        self.stepped.append(1.0 if found is None else 1.0 - found)
 
 
 def _has_rate(group: dict[str, Any]) -> bool:

@@ -317,7 +317,7 @@ def _find_remarks(trainer: PlanHost, plan: Plan, intervals: TrainerState, checkp
     if (reason := _find_reason_to_wait(trainer)) is not None:
         found.append(
             f"the device is idle at every step until the host has read whether the step is finite, as {reason}; "
-            "torch's fused optimizers look themselves (optim='adamw_torch_fused')"
+            "torch's fused optimizers look themselves (optim='adamw_torch_fused') where one device has all weights"
         )
     return tuple(found)
 
@@ -326,6 +326,9 @@ def _find_reason_to_wait(trainer: PlanHost) -> str | None:
     """Return why the host waits for the device at every step; None if it does not, or computes itself."""
     if trainer.strategy.device.type == "cpu":
         return None
+    trained = (parameter for parameter in trainer.model.parameters() if parameter.requires_grad)
+    if (reason := guarded_step.find_reason_of_place(trained)) is not None:
+        return reason
     if trainer.optimizer is not None:
         schedule = None if schedulers.is_metric_schedule(trainer.lr_scheduler) else trainer.lr_scheduler
         return guarded_step.find_reason_to_wait(trainer.optimizer, schedule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,11 +50,15 @@ def _can_defer(trainer: TrainHooks, run: Run) -> bool:
 
     The first step of a parameter is waited for: a fused optimizer that skips it leaves new averages uninitialized.
     """
-    gradients = len(run.parameters.list_gradients())
-    known, run.step.stepped = run.step.stepped, (trainer.optimizer, gradients)
-    is_known = known is not None and known[0] is trainer.optimizer and known[1] == gradients
+    gradients = run.parameters.list_gradients()
+    known, run.step.stepped = run.step.stepped, (trainer.optimizer, len(gradients))
+    is_known = known is not None and known[0] is trainer.optimizer and known[1] == len(gradients)
     schedule = trainer.lr_scheduler if run.options.steps_schedule else None
-    return is_known and find_reason_to_wait(trainer.optimizer, schedule) is None
+    return (
+        is_known
+        and find_reason_of_place(gradients) is None
+        and find_reason_to_wait(trainer.optimizer, schedule) is None
+    )
 
 
 def find_reason_to_wait(optimizer: Any, schedule: Any) -> str | None:
@@ -61,7 +66,8 @@ def find_reason_to_wait(optimizer: Any, schedule: Any) -> str | None:
     name, is_fused = type(optimizer).__name__, getattr(optimizer, "_step_supports_amp_scaling", False)
     if (reason := find_reason_of_kind(type(optimizer), is_fused=is_fused)) is not None:
         return reason
-    if optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks:
+    hooks = (*optimizer._optimizer_step_pre_hooks.values(), *optimizer._optimizer_step_post_hooks.values())
+    if not all(getattr(hook, "reads_found_inf", False) for hook in hooks):
         return f"{name} has hooks, which a skipped step does not call"
     if schedule is None:
         return None
@@ -72,6 +78,14 @@ def find_reason_to_wait(optimizer: Any, schedule: Any) -> str | None:
     if any(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
         return "the learning rate is a tensor"
     return None
+
+
+def find_reason_of_place(tensors: Iterable[Tensor]) -> str | None:
+    """Return why the step of weights that are in several places has to wait; None if a device has them all.
+
+    torch copies a device's verdict to the others without a wait: the CPU would compute before it has arrived.
+    """
+    return "some weights are in the host's memory" if any(tensor.is_cpu for tensor in tensors) else None
 
 
 def find_reason_of_kind(kind: type, *, is_fused: bool) -> str | None:

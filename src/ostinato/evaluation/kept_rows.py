@@ -31,8 +31,6 @@ class LeavingBatch:
     copied: HostCopy
     facts: Mapping[str, Any]
     rows: int
-    number: int
-    is_last: bool
 
 
 class KeptRows:
@@ -47,35 +45,33 @@ class KeptRows:
     def add(
         self, part: Mapping[str, Any], metric_run: MetricRun, current_batch: CurrentBatch, *, is_last: bool
     ) -> None:
-        """Move a batch off the device; pass it to a metric function that takes each batch.
+        """Move a batch off the device; pass it to a metric function that takes each batch, which gets it there.
 
         The device copies it while it computes the next one, and the host takes it after that one is launched.
         """
-        moved = _ALL if self.plan.keep_predictions or metric_run.function is not None else _LOSSES
+        moved = self.names if self.plan.keep_predictions or metric_run.function is not None else _LOSSES
         copied = HostCopy({name: part[name] for name in moved})
-        self._take(metric_run, current_batch)
-        self._leaving = LeavingBatch(copied, part["facts"], part["rows"], current_batch.number, is_last)
+        self._take()
+        if self.plan.metric_per_batch:
+            losses = part["losses"] if self.plan.keep_losses else None
+            metric_run.add_to_function({**part, "losses": losses}, current_batch, is_last=is_last)
+        self._leaving = LeavingBatch(copied, part["facts"], part["rows"])
         if copied.has_arrived:
-            self._take(metric_run, current_batch)
+            self._take()
 
-    def _take(self, metric_run: MetricRun, current_batch: CurrentBatch) -> None:
+    def _take(self) -> None:
         """Take the batch that is leaving the device, if there is one."""
         batch, self._leaving = self._leaving, None
         if batch is None:
             return
-        plan, self.facts = self.plan, batch.facts
+        self.facts = batch.facts
         kept = {name: numpify(tree) for name, tree in batch.copied.get().items()}
-        if plan.metric_per_batch:
-            given = {**kept, "facts": batch.facts, "losses": kept["losses"] if plan.keep_losses else None}
-            newest, current_batch.number = current_batch.number, batch.number  # for errors
-            metric_run.add_to_function(given, current_batch, is_last=batch.is_last)
-            current_batch.number = newest
         self.rows += batch.rows
         self.store.add({name: kept.get(name) for name in self.names}, batch.rows)
 
     def summarize(self, metric_run: MetricRun, current_batch: CurrentBatch) -> EvalLoopOutput:
         """Join the batches, call the metric function with all rows, and name the results."""
-        self._take(metric_run, current_batch)
+        self._take()
         plan = self.plan
         logits = self._join("logits", plan.prediction_padding)
         labels, inputs = self._join("labels"), self._join("inputs")
