@@ -606,6 +606,7 @@ class Trainer(metaclass=TrainerType):
             if trial is None:
                 self._hp_search_setup(None)
             self._train_batch_size = self.args.train_batch_size
+            engine.agreement.check_processes(self)
             try:
                 with engine.saver.lock_run_directory(self, trial):
                     checkpoint = engine.resume.find_checkpoint(self, resume_from_checkpoint, self._resume_mode)
