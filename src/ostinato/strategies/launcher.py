@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -33,6 +35,10 @@ def start_processes(
 
     `nodes` are the smallest and the largest number of hosts; without a `place`, there is one.
     """
+    if place is not None:
+        # torch publishes the address of a store that attempts share once, before the first of them: a host that joins
+        # later, or comes back, would wait for it and end. With a store for each attempt there is an address for each.
+        os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     config = LaunchConfig(
         min_nodes=nodes[0],
         max_nodes=nodes[1],
@@ -42,7 +48,7 @@ def start_processes(
         rdzv_endpoint="localhost:0" if place is None else f"{place.host}:{place.port}",
         rdzv_configs={"is_host": place is None or place.is_here},
         max_restarts=restarts,
-        local_addr="localhost" if place is None else None,
+        local_addr="localhost" if place is None else _find_own_address(place),
         logs_specs=DefaultLogsSpecs(),
     )
     program, *words = command
@@ -56,3 +62,20 @@ def start_processes(
     except SignalException as error:
         return 128 + int(error.sigval)
     return 0
+
+
+def _find_own_address(place: Place) -> str | None:
+    """Return an address of this host that the others can reach; None, torch's own choice, if none is found.
+
+    torch takes the name of the host, which others need not be able to resolve. They know the name of the place; and an
+    address on the way there is one that leads back.
+    """
+    if place.is_here:
+        return place.host
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:  # a datagram socket that is connected has sent nothing
+            probe.connect(address)
+            return probe.getsockname()[0]
+    except OSError:
+        return None
