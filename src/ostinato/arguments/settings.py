@@ -300,6 +300,7 @@ class SaveSettings:
     only_model: bool
     total_limit: int | None
     writes_here: bool  # this process writes the files that exist once
+    on_each_node: bool  # which are written by a process of each node
     for_transformers: bool  # also the files from which transformers resumes
     errors: str  # of the disk: "warn" continues, "raise" ends the run
     rank: int = 0
@@ -315,6 +316,7 @@ class SaveSettings:
             only_model=args.save_only_model,
             total_limit=args.save_total_limit,
             writes_here=args.should_save,
+            on_each_node=args.save_on_each_node,
             for_transformers=args.ostinato.checkpoint_layout == "transformers",
             errors=args.ostinato.save_errors,
             rank=args.process_index,
