@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -115,13 +116,13 @@ def start(out: Path, *, is_shared: bool) -> int:
         os._exit(code)
 
 
-def kill_at(out: Path, moment: str, draw: random.Random) -> str:
+def kill_at(agent: int, out: Path, moment: str, draw: random.Random) -> str:
     """Kill one process of a job at such a moment; return where it was."""
     rank, running = draw.randrange(PROCESSES), [out / f"process-{rank}" for rank in range(PROCESSES)]
-    wait_until(lambda: all(path.exists() for path in running))
+    wait_until(agent, lambda: all(path.exists() for path in running))
     first = read_step(out)
     at_least = first + draw.randrange(1, 5)
-    wait_until(lambda: read_step(out) >= min(at_least, STEPS - 4) and is_at(out, moment))
+    wait_until(agent, lambda: read_step(out) >= min(at_least, STEPS - 4) and is_at(out, moment))
     time.sleep(draw.random() * (0.3 if moment == "any time" else 0.02))
     found = next((name for name in MOMENTS[1:] if is_at(out, name)), "between")
     process = int(running[rank].read_text())
@@ -145,10 +146,12 @@ def read_step(out: Path) -> int:
     return 0
 
 
-def wait_until(happened: Any) -> None:
+def wait_until(agent: int, happened: Callable[[], bool]) -> None:
     until = time.monotonic() + PATIENCE
     while not happened():
         assert time.monotonic() < until, "nothing happens any more"
+        ended = os.waitid(os.P_PID, agent, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        assert ended is None, "the job has ended"
         time.sleep(0.0005)
 
 
@@ -166,7 +169,7 @@ def main(out: Path, kills: int, seed: int) -> None:
         folder, is_shared = out / f"job-{job}", job % 2 == 0
         agent = start(folder, is_shared=is_shared)
         for number in range(min(RESTARTS, kills - job * RESTARTS)):
-            where = kill_at(folder, MOMENTS[number], draw)
+            where = kill_at(agent, folder, MOMENTS[number], draw)
             inside[where.rpartition(", ")[2]] = inside.get(where.rpartition(", ")[2], 0) + 1
             print(f"job {job}, store {'shared' if is_shared else 'private'}: killed {where}", flush=True)
         assert finish(agent, folder) == whole, f"job {job} ended otherwise than the one that was never killed"

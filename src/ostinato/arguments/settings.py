@@ -173,6 +173,7 @@ class EvaluationSettings:
     """What an evaluation computes and keeps, and where."""
 
     memory: int | None  # bytes that the rows it keeps may take in memory
+    measures_everywhere: bool  # metric functions are called in every process
     directories: tuple[str, ...]  # where the rest may go besides the usual place
     loss_only: bool
     keep_inputs: bool
@@ -191,6 +192,7 @@ class EvaluationSettings:
         memory = args.ostinato.eval_memory_mb
         return cls(
             memory=None if memory is None else int(memory * 2**20),
+            measures_everywhere=args.ostinato.metrics_in_all_processes,
             directories=(args.output_dir,) if args.output_dir else (),
             loss_only=args.prediction_loss_only,
             keep_inputs="inputs" in args.include_for_metrics,
