@@ -7,9 +7,13 @@ import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from torch.distributed import DistNetworkError, DistStoreError
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous.api import RendezvousError, RendezvousTimeoutError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from ..core.errors import ConfigError
 
 
 class Place(NamedTuple):
@@ -18,6 +22,10 @@ class Place(NamedTuple):
     host: str
     port: int
     is_here: bool
+
+    @property
+    def endpoint(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Failure(NamedTuple):
@@ -33,6 +41,10 @@ def start_processes(
 ) -> Failure | int:
     """Run a command in `count` processes on this host and wait; return an exit code, or what failed.
 
+    Raises:
+        ConfigError: The hosts do not meet.
+
+
     `nodes` are the smallest and the largest number of hosts; without a `place`, there is one.
     """
     if place is not None:
@@ -45,7 +57,7 @@ def start_processes(
         nproc_per_node=count,
         run_id=job,
         rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0" if place is None else f"{place.host}:{place.port}",
+        rdzv_endpoint="localhost:0" if place is None else place.endpoint,
         rdzv_configs={"is_host": place is None or place.is_here},
         max_restarts=restarts,
         local_addr="localhost" if place is None else _find_own_address(place),
@@ -61,7 +73,25 @@ def start_processes(
         return Failure(rank, first.exitcode, told)
     except SignalException as error:
         return 128 + int(error.sigval)
+    except (RendezvousError, DistNetworkError, DistStoreError) as error:
+        raise _build_meeting_error(place, nodes[0], error) from error
     return 0
+
+
+def _build_meeting_error(place: Place | None, fewest: int, error: Exception) -> ConfigError:
+    where = "this host" if place is None else place.endpoint
+    if isinstance(error, RendezvousTimeoutError):
+        return ConfigError(
+            what=f"fewer than {fewest} hosts came to {where} in time",
+            why=str(error),
+            fix="start the same command on every host; --nnodes MIN:MAX begins with fewer",
+        )
+    return ConfigError(
+        what=f"the processes that are to meet at {where} cannot do so, or not any more",
+        why=str(error.__cause__ or error).splitlines()[0],
+        fix="start the command on the host of --host too, with the same port, and see that the others reach it; "
+        "if that host was lost, start the job anew on all of them",
+    )
 
 
 def _find_own_address(place: Place) -> str | None:
