@@ -7,6 +7,7 @@
 # make record    run what is compared with transformers, and write what it does into tests/recorded for make test
 # make faults    kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
 # make long      the tests that take minutes: searches that are killed, Ray, every layout of a divided model
+# make multihost  train on two hosts (network namespaces), cut the link, kill a worker and a host (needs root; ten minutes)
 # make compat    thirteen client libraries, unmodified, on our Trainer (three environments of their own)
 # make docs      write the generated pages, and build the site into build/site; make docs-serve shows it while you write
 # make package   build the wheel and the source distribution, install each into a new environment and train there
@@ -31,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(PY) -m pip install -q --no-compile -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-device test-gpu quick contract record faults long compat docs docs-serve package check lint types format lock clean
+.PHONY: help demo test test-device test-gpu quick contract record faults long multihost compat docs docs-serve package check lint types format lock clean
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -78,6 +79,10 @@ faults: $(VENV)/.dev
 long: $(VENV)/.dev
 	OSTINATO_LONG_TESTS=1 $(PY) -m pytest --timeout 3600 $(shell grep -rlE 'long_tests import|rows_worker' tests/distributed tests/integration --include='test_*.py') \
 	  $(PYTEST_FLAGS)
+
+# Not a part of the tests: it needs root, and says so. MULTIHOST_FLAGS="link worker" chooses scenarios.
+multihost: $(VENV)/.dev
+	$(PY) -m tests.multihost $(MULTIHOST_FLAGS)
 
 # Each environment runs the tests of the libraries it has, and skips the others.
 compat: .venv-compat/.ready .venv-compat-older/.ready .venv-compat-axolotl/.ready

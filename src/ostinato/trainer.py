@@ -614,8 +614,9 @@ class Trainer(metaclass=TrainerType):
             if trial is None:
                 self._hp_search_setup(None)
             self._train_batch_size = self.args.train_batch_size
+            engine.agreement.check_processes(self)
             try:
-                with engine.saver.lock_run_directory(self, trial):
+                with self._watch_processes(), engine.saver.lock_run_directory(self, trial):
                     checkpoint = engine.resume.find_checkpoint(self, resume_from_checkpoint, self._resume_mode)
                     output_path = Path(self._get_output_dir(trial))
                     goes_on = None if engine.resume.is_fork(self._resume_mode) else checkpoint
@@ -639,6 +640,9 @@ class Trainer(metaclass=TrainerType):
                 raise
             finally:
                 self.is_in_train = False
+
+    def _watch_processes(self) -> AbstractContextManager[Any]:
+        return self.strategy.watch(lambda: self.state.global_step, self.args.ddp_timeout)
 
     def _begin_trial(self, trial: Any) -> None:
         """Make the model of a trial and set its values, which may be drawn in either; its directory is known then."""

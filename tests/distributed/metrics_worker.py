@@ -110,6 +110,37 @@ def rows(count: int) -> list[dict[str, torch.Tensor]]:
     return made
 
 
+def measure_in_first(out: Path) -> dict[str, object]:
+    """Return how often this process called the function, and how evaluations end where it alone fails."""
+    calls: list[int] = []
+
+    def count(prediction) -> dict[str, float]:
+        calls.append(len(prediction.predictions))
+        return {"rows": float(len(prediction.predictions))}
+
+    def fail(prediction) -> dict[str, float]:
+        raise ValueError("no such metric")
+
+    def send_code(prediction) -> dict[str, object]:
+        return {"code": lambda: 0}
+
+    def evaluate(function, **options) -> tuple[list[int], str]:
+        calls.clear()
+        args = TrainingArguments(str(out / "run"), use_cpu=True, disable_tqdm=True, report_to="none", **options)
+        try:
+            found = Trainer(Tags(), args, compute_metrics=function, eval_dataset=rows(11)).evaluate()
+        except Exception as error:
+            return calls[:], f"{type(error).__name__}: {error}"
+        return calls[:], str(found.get("eval_rows"))
+
+    return {
+        "in first": evaluate(count),
+        "in all": evaluate(count, metrics_in_all_processes=True),
+        "failing": evaluate(fail),
+        "code": evaluate(send_code),
+    }
+
+
 def main() -> None:
     out, rank = Path(sys.argv[1]), os.environ.get("RANK", "0")
     size = 4 // int(os.environ.get("WORLD_SIZE", "1"))
@@ -138,6 +169,7 @@ def main() -> None:
     trainer = Trainer(Boxes(), args, compute_metrics=count_boxes, data_collator=collate_boxes)
     boxes = trainer.evaluate(rows(11), metric_key_prefix="box")
     kept |= {f"box_{name}": boxes[f"box_{name}"] for name in ("loss", "boxes", "found", "logits")}
+    (out / f"calls-{rank}.json").write_text(json.dumps(measure_in_first(out)))
     (out / f"rank-{rank}.json").write_text(json.dumps(kept))
 
 

@@ -64,7 +64,7 @@ def evaluate(kind: str, rows: int, batch: int, out: Path) -> list[str]:
     data: Any = Stream(make_rows(rows)) if kind.endswith("stream") else make_rows(rows)
     metrics, predicted, wrong = trainer.evaluate(data), trainer.predict(data), []
     expected = list(range(rows))
-    if seen != [[row + 1 for row in expected]] * 2:
+    if seen != [[row + 1 for row in expected]] * (2 if RANK == 0 else 1):  # evaluate measures in the first process
         wrong.append(f"labels {seen}")
     if predicted.predictions.ravel().astype(int).tolist() != expected:
         wrong.append(f"predictions {predicted.predictions.ravel().tolist()}")

@@ -89,10 +89,22 @@ def test_a_missing_script(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert "there is no script" in error and "absent.py does not exist" in error
 
 
-@pytest.mark.parametrize("nodes", ["0", "3:2", "many"])
+@pytest.mark.parametrize("nodes", ["0", "3:2", "many", "1:"])
 def test_a_number_of_hosts_that_is_none(nodes: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["launch", "--nnodes", nodes, "-m", "own"]) == 2
     assert f"--nnodes {nodes} is not a number of hosts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["node0:port", "node0:99999", "node0:0", "node0:1:2", ":29400", "[fd00::1"])
+def test_a_host_that_is_none(host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", "--nnodes", "2", "--host", host, "-m", "own"]) == 2
+    assert f"--host {host} is not a host: NAME, or NAME:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--restarts", "-1"), ("--nproc", "two"), ("--threads", "0")])
+def test_a_count_that_is_none(option: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", f"{option}={value}", "-m", "own"]) == 2
+    assert f"argument {option}: {value!r} is not a whole number of at least" in capsys.readouterr().err
 
 
 def test_several_hosts_without_a_place_to_meet(capsys: pytest.CaptureFixture[str]) -> None:

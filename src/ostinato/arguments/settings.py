@@ -175,6 +175,7 @@ class EvaluationSettings:
     """What an evaluation computes and keeps, and where."""
 
     memory: int | None  # bytes that the rows it keeps may take in memory
+    measures_everywhere: bool  # metric functions are called in every process
     directories: tuple[str, ...]  # where the rest may go besides the usual place
     loss_only: bool
     keep_inputs: bool
@@ -193,6 +194,7 @@ class EvaluationSettings:
         memory = args.ostinato.eval_memory_mb
         return cls(
             memory=None if memory is None else int(memory * 2**20),
+            measures_everywhere=args.ostinato.metrics_in_all_processes,
             directories=(args.output_dir,) if args.output_dir else (),
             loss_only=args.prediction_loss_only,
             keep_inputs="inputs" in args.include_for_metrics,
@@ -302,6 +304,7 @@ class SaveSettings:
     only_model: bool
     total_limit: int | None
     writes_here: bool  # this process writes the files that exist once
+    on_each_node: bool  # which are written by a process of each node
     for_transformers: bool  # also the files from which transformers resumes
     errors: str  # of the disk: "warn" continues, "raise" ends the run
     rank: int = 0
@@ -317,6 +320,7 @@ class SaveSettings:
             only_model=args.save_only_model,
             total_limit=args.save_total_limit,
             writes_here=args.should_save,
+            on_each_node=args.save_on_each_node,
             for_transformers=args.ostinato.checkpoint_layout == "transformers",
             errors=args.ostinato.save_errors,
             rank=args.process_index,

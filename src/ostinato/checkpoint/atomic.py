@@ -74,7 +74,7 @@ def atomic_directory(
             if failure is not None:
                 raise failure
             if not scratch.is_dir():
-                raise _build_other_process_error(target)
+                raise build_other_process_error(target)
             # Each process creates a token here and removes it below. Removing takes no space: a full disk cannot hide
             # a failure.
             token = scratch / f"{_TOKEN}{uuid.uuid4().hex}"
@@ -95,7 +95,7 @@ def atomic_directory(
     if failure is not None:
         raise failure
     if failed_elsewhere:
-        raise _build_other_process_error(target)
+        raise build_other_process_error(target)
 
 
 def find_scratch(target: Path) -> Path:
@@ -283,7 +283,8 @@ class OtherProcessError(CheckpointError):
     """Another process could not write its part."""
 
 
-def _build_other_process_error(target: Path) -> OtherProcessError:
+def build_other_process_error(target: Path) -> OtherProcessError:
+    """Return the error of a process whose own part was written."""
     return OtherProcessError(
         what=f"{target} was not saved",
         why="another process failed while writing its part",
@@ -311,7 +312,7 @@ def _commit(target: Path) -> None:
 
 def _seal(scratch: Path, target: Path, known: Mapping[Path, Sealed]) -> None:
     if any(name.startswith(_TOKEN) for name in os.listdir(scratch)):
-        raise _build_other_process_error(target)
+        raise build_other_process_error(target)
     if os.path.lexists(scratch / MANIFEST_NAME):
         raise CheckpointError(
             what=f"{target} was not saved",

@@ -39,6 +39,9 @@ class Saves:
         self.checkpoint: Path | None = None  # the newest: on the disk, or being written
         self.lost_best: CheckpointError | None = None  # the best model so far, if the disk refused it
         self.has_reported_wait = False
+        # Of several processes the first writes. How that ended is told to the others when all of them come here.
+        self.share: Callable[[], None] | None = None
+        self.failure_to_share: Exception | None = None
         self.memory = SnapshotMemory()
         self._name = ""
         self._progress: Callable[[], tuple[int, int]] = _report_unknown
@@ -113,6 +116,12 @@ class Saves:
         while self._thread is not None:  # what follows from a save may start another one in the background
             self.settle()
         return time.monotonic() - started
+
+    def agree(self) -> None:
+        """Tell all processes how the last save ended. Each of them has waited for its own; may raise its error."""
+        share, self.share = self.share, None
+        if share is not None:
+            share()
 
     def forget(self) -> None:
         """Stop waiting for the save; what is half written will never be taken for a checkpoint."""

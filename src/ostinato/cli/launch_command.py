@@ -16,18 +16,22 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .script_runner import WRONG_COMMAND_LINE, describe_missing_script, read_count, refuse
+from ..core.errors import ConfigError
+from .script_runner import WRONG_COMMAND_LINE, describe_missing_script, read_count, read_number, refuse
 
 if TYPE_CHECKING:
     from ..strategies.launcher import Failure
 
 SUMMARY = "start a script in several processes, on one host or on several"
+_PORT = 29400
+_HOST = re.compile(r"(\[(?P<address>[^]]+)]|(?P<name>[^][:]+))(:(?P<port>\d+))?")
 _OWN = ("exec", "train")  # commands of ours that can be started in several processes
 
 
@@ -36,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nnodes", default="1", metavar="N|MIN:MAX", help="hosts (default 1)")
     parser.add_argument("--host", metavar="NAME[:PORT]", help="the host at which several hosts meet, one of them")
     parser.add_argument("--job", default="ostinato", help="the name of the job, the same on all hosts")
-    parser.add_argument("--restarts", type=int, default=3, help="how often all processes are restarted (default 3)")
+    parser.add_argument("--restarts", type=read_number, default=3, help="how often all are restarted (default 3)")
     parser.add_argument("--threads", type=read_count, help="threads of a process (default: its share of the cores)")
     parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script", nargs="?", help="a Python file, with -m a module; or: exec SCRIPT, train TASK")
@@ -51,24 +55,26 @@ def run(options: argparse.Namespace) -> int:
         return refuse(describe_missing_script(options.script), WRONG_COMMAND_LINE)
     try:
         fewest, most = _read_nodes(options.nnodes)
+        host = _read_host(options.host) if options.host is not None else None
     except ValueError as error:
         return refuse(str(error), WRONG_COMMAND_LINE)
-    if most > 1 and options.host is None:
+    if most > 1 and host is None:
         return refuse(
             "several hosts need a place to meet: --host NAME:PORT, one of them, the same on all", WRONG_COMMAND_LINE
         )
     count = options.nproc or _count_places()
     os.environ.setdefault("OMP_NUM_THREADS", str(options.threads or max((os.cpu_count() or 1) // count, 1)))
-    return _launch(options, count, (fewest, most), is_own=is_own)
+    return _launch(options, count, (fewest, most), host, is_own=is_own)
 
 
-def _launch(options: argparse.Namespace, count: int, nodes: tuple[int, int], *, is_own: bool) -> int:
+def _launch(
+    options: argparse.Namespace, count: int, nodes: tuple[int, int], host: tuple[str, int] | None, *, is_own: bool
+) -> int:
     from ..strategies.launcher import Failure, Place, start_processes  # noqa: PLC0415
 
-    name, _, port = (options.host or "").partition(":")
     place = None
-    if name:
-        place = Place(name, int(port or 29400), is_here=_is_this_host(name))
+    if host is not None:
+        place = Place(*host, is_here=_is_this_host(host[0]))
         if place.is_here and (problem := _find_port_problem(place.port)):
             return refuse(problem, 1)
     words = [options.script, *options.arguments]
@@ -76,9 +82,11 @@ def _launch(options: argparse.Namespace, count: int, nodes: tuple[int, int], *, 
         words = ["-m", "ostinato", *words]
     elif options.is_module:
         words = ["-m", *words]
-    ended = start_processes(
-        [sys.executable, "-u", *words], count, nodes, place, job=options.job, restarts=options.restarts
-    )
+    command = [sys.executable, "-u", *words]
+    try:
+        ended = start_processes(command, count, nodes, place, job=options.job, restarts=options.restarts)
+    except ConfigError as error:
+        return refuse(str(error), 1)
     return _tell_failure(ended) if isinstance(ended, Failure) else ended
 
 
@@ -106,14 +114,27 @@ def _read_nodes(word: str) -> tuple[int, int]:
     >>> _read_nodes("2"), _read_nodes("1:4")
     ((2, 2), (1, 4))
     """
-    fewest, _, most = word.partition(":")
+    fewest, colon, most = word.partition(":")
     try:
-        found = int(fewest), int(most or fewest)
+        found = int(fewest), int(most if colon else fewest)
     except ValueError:
         found = 0, 0
     if not 1 <= found[0] <= found[1]:
         raise ValueError(f"--nnodes {word} is not a number of hosts: 2, or 1:4 for one to four")
     return found
+
+
+def _read_host(word: str) -> tuple[str, int]:
+    """Return a host and the port at which hosts meet.
+
+    >>> _read_host("node0"), _read_host("[fd00::1]:29500")
+    (('node0', 29400), ('fd00::1', 29500))
+    """
+    found = _HOST.fullmatch(word)
+    port = int(found["port"] or _PORT) if found is not None else 0
+    if found is None or not 0 < port < 2**16:
+        raise ValueError(f"--host {word} is not a host: NAME, or NAME:PORT with a port of 1 to 65535")
+    return found["address"] or found["name"], port
 
 
 def _is_this_host(name: str) -> bool:

@@ -36,10 +36,14 @@ def add_script(parser: argparse.ArgumentParser) -> None:
 
 def read_count(word: str) -> int:
     """Read a number of processes or hosts from the command line."""
-    count = int(word)
-    if count < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return count
+    return read_number(word, 1)
+
+
+def read_number(word: str, smallest: int = 0) -> int:
+    """Read a whole number from the command line."""
+    if not word.isdecimal() or int(word) < smallest:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number of at least {smallest}")
+    return int(word)
 
 
 def report_on_script(

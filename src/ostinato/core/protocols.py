@@ -125,6 +125,10 @@ class Strategy(Protocol):
         """Wait for every process."""
         ...
 
+    def watch(self, find_step: Callable[[], int], timeout_seconds: float) -> AbstractContextManager[Any]:
+        """Tell which process does not come, inside the block, before a wait for it fails after so many seconds."""
+        ...
+
 
 class Precision(Protocol):
     """The number format of the forward, and the scaling of gradients that it needs."""

@@ -8,6 +8,7 @@ from ..core.lazy_package import load_on_use
 
 if TYPE_CHECKING:
     from . import (
+        agreement,
         batch_size_search,
         finish,
         flops,

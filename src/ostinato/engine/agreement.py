@@ -6,15 +6,48 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils.data import DataLoader
+
+from ..arguments.shared_values import check_equal, list_shared_values
 from ..callbacks.control_file import ControlFileCallback, Processes
 from ..callbacks.time_limit import TimeLimitCallback
 from ..core.errors import ConfigError
 from ..core.protocols import Strategy
+from ..data.sizes import has_length
+from ..journal.environment import read_versions
 from .ballot import VOTE_EVERY
 from .run import Run
+from .run_host import AgreementHost
 
 ASK_EVERY = 10  # steps between two looks at a control file: each is a message to all processes
+_COMPARED = ("ostinato", "torch", "transformers")  # other versions of them exchange other things
 _TOLD_AFTER = VOTE_EVERY + 1  # steps after which all processes stop that one of them was asked to
+
+
+def check_processes(trainer: AgreementHost) -> None:
+    """Raise, in all processes, if they differ in what they have to agree on: they would wait for one another."""
+    if trainer.strategy.processes == 1:
+        return
+    packages = {name: version for name, version in read_versions().items() if name in _COMPARED}
+    facts = {**list_shared_values(trainer.args), **_measure_data(trainer), **packages}
+    check_equal(trainer.strategy.gather_from_all(facts))
+
+
+def _measure_data(trainer: AgreementHost) -> dict[str, str]:
+    """Return the number of rows of each data set that the library divides among the processes itself."""
+    sets: dict[str, Any] = {}
+    divides = trainer.sampler is None and trainer.batch_sampler is None
+    if divides and not any(map(trainer._is_overridden, ("get_train_dataloader", "_get_train_sampler"))):
+        sets["train_dataset"] = trainer.train_dataset
+    if not any(map(trainer._is_overridden, ("get_eval_dataloader", "_get_eval_sampler"))):
+        given = trainer.eval_dataset
+        named = {f"eval_dataset {name!r}": one for name, one in given.items()} if isinstance(given, dict) else {}
+        sets |= named or {"eval_dataset": given}
+    return {
+        f"number of rows in {name}": str(len(one))
+        for name, one in sets.items()
+        if has_length(one) and not isinstance(one, DataLoader)
+    }
 
 
 def attach_control_file(callbacks: Sequence[Any], strategy: Strategy, run: Run) -> None:

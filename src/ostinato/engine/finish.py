@@ -18,6 +18,7 @@ from .run_host import FinishHost
 def finish(trainer: FinishHost, run: Run) -> TrainOutput:
     """Compute the final numbers, load the best model if requested, log, and emit `on_train_end`."""
     run.saves.wait()
+    run.saves.agree()
     schedule_free.end_training(trainer.optimizer)
     if run.options.settings.load_best_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()

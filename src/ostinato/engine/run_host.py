@@ -44,6 +44,14 @@ class LengthHost(Protocol):
     def get_total_train_batch_size(self, args: Any) -> int: ...
 
 
+class AgreementHost(LengthHost, Protocol):
+    """A trainer, as its processes are compared before they train together."""
+
+    eval_dataset: Any
+
+    def _is_overridden(self, method: str) -> bool: ...
+
+
 class ModelHost(Protocol):
     """A trainer, as its model, optimizer and schedule are made ready for a run."""
 

@@ -1,8 +1,9 @@
 """When and how checkpoints and the best weights are written during training, and what follows from it.
 
-A save takes one of three ways. *Later*: the tensors are copied, and written while training continues. *Now*: the
-directory is read next, so they are written first. *By hooks*: a method that writes a part is overridden, or there are
-several processes, and every part is written by its method. The files are the same.
+A save takes one of three ways. *Later*: the tensors are copied, and written while training continues; of several
+processes the first does this, unless the model is divided. *Now*: the directory is read next, so they are written
+first. *By hooks*: a method that writes a part is overridden, or several processes write now, and every part is written
+by its method. The files are the same.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from ..checkpoint.disk import is_disk_failure
 from ..checkpoint.file_names import BEST_MODEL_NAME, TRAINER_STATE_NAME
 from ..checkpoint.save_parts import gather_progress, write_parts, write_weights
 from ..checkpoint.snapshot import Snapshot
-from ..checkpoint.tensors import TensorWriter
+from ..checkpoint.tensors import TensorWriter, write_tensors
 from ..core.choices import SaveStrategy
 from ..core.notices import note, warn
 from ..core.state import TrainerState
 from ..journal import run_journal
 from .plan import Plan
+from .run import Run
 from .run_host import SaverHost
 
 WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
@@ -90,7 +92,9 @@ def reserve_memory(trainer: SaverHost) -> None:
     """Reserve the memory for snapshots before the first of them, if any will be taken."""
     run, settings = trainer._run, SaveSettings.of(trainer.args)
     assert run is not None
-    if not is_saving_enabled(trainer) or _has_write_hooks(trainer) or is_read_immediately(trainer):
+    if not is_saving_enabled(trainer) or not _leads(trainer) or trainer.strategy.is_sharded:
+        return
+    if any(map(trainer._is_overridden, WRITE_PARTS)) or is_read_immediately(trainer):
         return
     only_model = settings.only_model or settings.strategy == SaveStrategy.NO
     saves = run.saves
@@ -142,7 +146,7 @@ def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
     """Write `checkpoint-N`, which appears whole or not at all."""
     if trainer._run is not None:
         trainer._run.step.settle()
-    wait_for_last(trainer)
+    wait_for_last_everywhere(trainer)
     settings, run_dir = SaveSettings.of(trainer.args), Path(trainer._get_output_dir(trial=trial))
     trainer.store_flos()
     step = trainer.state.global_step
@@ -176,7 +180,7 @@ def mark_as_best(trainer: SaverHost, trial: Any) -> None:
         return
     if os.path.realpath(run.saves.checkpoint) != os.path.realpath(target):
         return
-    wait_for_last(trainer)
+    wait_for_last_everywhere(trainer)
     if run.saves.failed_step is not None:  # the disk did not accept it
         return
     trainer.state.best_model_checkpoint = str(target)
@@ -190,7 +194,7 @@ def keep_best_weights(trainer: SaverHost, trial: Any) -> None:
 
     The best model is not a resume point.
     """
-    wait_for_last(trainer)
+    wait_for_last_everywhere(trainer)
     target = Path(trainer._get_output_dir(trial)) / BEST_MODEL_NAME
 
     def parts(directory: Path, write: TensorWriter | None) -> None:
@@ -221,7 +225,9 @@ def execute_save(trainer: SaverHost, save: Save) -> None:
     run = trainer._run
     assert run is not None
     run.saves.failed_step = None
-    if _has_write_hooks(trainer):
+    if _is_whole_in_first(trainer, run, save):
+        _write_in_first(trainer, run.saves, save)
+    elif _has_write_hooks(trainer):
         with _show_large_save(trainer, run.saves, save):
             _write_with_hooks(trainer, run.saves, save)
     elif run.saves.allows_background and trainer.is_in_train and not is_read_immediately(trainer):
@@ -277,60 +283,144 @@ def _write_with_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
         save.tidy()
 
 
-def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool) -> None:
-    run_directory, snapshot = trainer._run_directory, Snapshot(saves.memory if later else None)
+@dataclass(frozen=True)
+class _Writing:
+    """A directory whose large files are copied first, and written when training goes on."""
 
-    def take() -> None:
-        scratch = atomic.create_scratch(save.target)
-        with _preset_best(trainer.state, save.best):
-            save.parts(scratch, snapshot)
-        snapshot.receive()
+    trainer: SaverHost
+    saves: Saves
+    save: Save
+    snapshot: Snapshot
 
-    def write() -> None:
-        with _abandon_on_error(save.target):
-            snapshot.write()
-            run_directory.complete(atomic.find_scratch(save.target), save.target)
-            atomic.seal(save.target, snapshot.sealed)
-            if saves.is_forgotten:
-                atomic.abandon(save.target)
-            elif not os.path.lexists(save.target):
-                atomic.publish(save.target)
+    def take(self) -> None:
+        """Copy what is to be written, and write what is small."""
+        with _abandon_on_error(self.save.target), _preset_best(self.trainer.state, self.save.best):
+            self.save.parts(atomic.create_scratch(self.save.target), self.snapshot)
+            self.snapshot.receive()
 
-    def publish() -> Path | None:
+    def write(self) -> None:
+        target = self.save.target
+        with _abandon_on_error(target):
+            self.snapshot.write()
+            self.trainer._run_directory.complete(atomic.find_scratch(target), target)
+            atomic.seal(target, self.snapshot.sealed)
+            if self.saves.is_forgotten:
+                atomic.abandon(target)
+            elif not os.path.lexists(target):
+                atomic.publish(target)
+
+    def start(self, finish: Callable[[BaseException | None], None]) -> None:
+        """Write in the background; `finish` is called between two steps."""
+        snapshot = self.snapshot
+        self.saves.start(self.write, finish, self.save.target.name, lambda: (snapshot.written, snapshot.size))
+
+    def publish(self) -> Path | None:
         """Publish the directory between two steps, not during one: an existing one of that name may be in use."""
-        if not atomic.find_scratch(save.target).exists():
+        target = self.save.target
+        if not atomic.find_scratch(target).exists():
             return None
-        with _abandon_on_error(save.target):
-            run_directory.move_other_run(save.target)
-            return atomic.publish(save.target)
+        with _abandon_on_error(target):
+            self.trainer._run_directory.move_other_run(target)
+            return atomic.publish(target)
 
-    def finish(error: BaseException | None) -> None:
-        try:
-            if error is not None:
-                raise error
-            replaced = publish()
-        except Exception as failure:
-            _handle_failure(trainer, saves, save, failure)
-            return
-        _record_success(trainer, saves, save)
-        tidy = partial(_clean_up, save, replaced)
-        if later and (replaced or save.tidy):
-            saves.start(tidy, _raise, "tidying")
+    def conclude(self, replaced: Path | None, *, later: bool) -> None:
+        """Do what follows once the directory exists."""
+        _record_success(self.trainer, self.saves, self.save)
+        tidy = partial(_clean_up, self.save, replaced)
+        if later and (replaced or self.save.tidy):
+            self.saves.start(tidy, _raise, "tidying")
         else:
             tidy()
 
+
+def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool) -> None:
+    writing = _Writing(trainer, saves, save, Snapshot(saves.memory if later else None))
+
+    def finish(error: BaseException | None) -> None:
+        try:
+            _raise(error)
+            replaced = writing.publish()
+        except Exception as failure:
+            _handle_failure(trainer, saves, save, failure)
+            return
+        writing.conclude(replaced, later=later)
+
     try:
-        with _abandon_on_error(save.target):
-            take()
+        writing.take()
         if not later:
-            write()
+            writing.write()
     except Exception as error:
         finish(error)
         return
     if later:
-        saves.start(write, finish, save.target.name, lambda: (snapshot.written, snapshot.size))
+        writing.start(finish)
     else:
         finish(None)
+
+
+def _write_in_first(trainer: SaverHost, saves: Saves, save: Save) -> None:
+    """Let the first process write in the background; each of the others writes its own, which is small, first.
+
+    Nothing is exchanged in the background: how the save ended is told by `share_outcome`.
+    """
+    writing = _Writing(trainer, saves, save, Snapshot(saves.memory)) if _leads(trainer) else None
+    failure: Exception | None = None
+    try:
+        if writing is not None:
+            writing.take()
+    except Exception as error:
+        failure = error
+    if not (failed := trainer.strategy.any(failure is not None)):
+        try:
+            if writing is None:
+                save.parts(atomic.find_scratch(save.target), write_tensors)
+        except Exception as error:
+            failure = error
+        failed = trainer.strategy.any(failure is not None)
+    if failed:
+        if writing is not None:
+            atomic.abandon(save.target)
+        _handle_failure(trainer, saves, save, failure or atomic.build_other_process_error(save.target))
+        return
+    saves.share = partial(_share_outcome, trainer, saves, save)
+    if writing is None:
+        return
+
+    def finish(error: BaseException | None) -> None:
+        try:
+            _raise(error)
+            replaced = writing.publish()
+        except Exception as failure:
+            saves.failure_to_share = failure
+            return
+        writing.conclude(replaced, later=True)
+
+    writing.start(finish)
+
+
+def _share_outcome(trainer: SaverHost, saves: Saves, save: Save) -> None:
+    """Tell all processes how a save of the first one ended."""
+    error, saves.failure_to_share = saves.failure_to_share, None
+    ended = None if error is None else "refused" if is_disk_failure(error) else "failed"
+    ended = trainer.strategy.broadcast_object(ended)
+    if ended is not None:
+        error = error or atomic.build_other_process_error(save.target)
+        _report_failure(trainer, saves, save, error, is_refused=ended == "refused")
+    elif not _leads(trainer):
+        _record_success(trainer, saves, save)
+
+
+def _leads(trainer: SaverHost) -> bool:
+    return SaveSettings.of(trainer.args).writes_here
+
+
+def _is_whole_in_first(trainer: SaverHost, run: Run, save: Save) -> bool:
+    """Return whether the first process has all that is large, and may write it later; all get the same answer."""
+    if trainer.strategy.processes == 1 or trainer.strategy.is_sharded or SaveSettings.of(trainer.args).on_each_node:
+        return False
+    is_own = any(map(trainer._is_overridden, WRITE_PARTS)) or is_read_immediately(trainer)
+    can_wait = run.saves.allows_background and trainer.is_in_train and not run.options.can_restart
+    return not trainer.strategy.any(is_own or not can_wait or save.publish is not None)
 
 
 def _clean_up(save: Save, replaced: Path | None) -> None:
@@ -377,6 +467,13 @@ def wait_for_last(trainer: SaverHost) -> None:
         )
 
 
+def wait_for_last_everywhere(trainer: SaverHost) -> None:
+    """Return once no save is in progress in any process, and all know how the last one ended."""
+    wait_for_last(trainer)
+    if trainer._run is not None:
+        trainer._run.saves.agree()
+
+
 def find_best_step(trainer: SaverHost) -> int | None:
     """Return the step of the best weights on the disk; a later, better model may not have fitted there."""
     state, run = trainer.state, trainer._run
@@ -393,6 +490,7 @@ def wait_before_exit(trainer: SaverHost) -> None:
         return
     try:
         run.saves.wait()
+        _raise(run.saves.failure_to_share)
     except Exception as error:
         warn(f"while the last checkpoint was awaited: {error}")
 
@@ -411,7 +509,11 @@ def _record_success(trainer: SaverHost, saves: Saves, save: Save) -> None:
 
 def _handle_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseException) -> None:
     """Report a disk that does not accept a checkpoint, so that training continues; raise any other error."""
-    if not _is_refusal_everywhere(trainer, error):
+    _report_failure(trainer, saves, save, error, is_refused=_is_refusal_everywhere(trainer, error))
+
+
+def _report_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseException, *, is_refused: bool) -> None:
+    if not is_refused:
         raise error
     refusal = save_errors.build_save_error(save.target, error, needed=_forecast(trainer, only_model=save.only_model))
     saves.failure, saves.failed_step = refusal, save.step

@@ -100,9 +100,11 @@ def _save_last_step(trainer: StopHost, run: Run) -> str:
         return f"{where}; there is nothing new to save"
     checkpoint = f"checkpoint-{step}"
     run.saves.wait()
+    run.saves.agree()
     if run.origin.interrupted_evaluation is not None or not _is_saved(trainer, checkpoint):
         save_step(trainer, run, trainer.model_wrapped)
         run.saves.wait()
+        run.saves.agree()
     if run.saves.failure is not None:
         return f"{where}; the checkpoint could not be written"
     if settings.only_model:

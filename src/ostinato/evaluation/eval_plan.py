@@ -23,7 +23,7 @@ from ..loss.counting import count_targets, weigh
 from ..optim.schedule_free import use_averaged_weights
 from ..strategies.precision import half_precision_weights
 from .metric_run import MetricRun
-from .request import build_metric_run, describe_predictions, read_request
+from .request import EvalRequest, build_metric_run, describe_predictions, read_request
 from .storage.scratch_file import Scratch
 from .storage.store import RowStore
 
@@ -52,6 +52,8 @@ class EvalPlan:
     report_missing_labels: Callable[[Any], None] = lambda batch: None  # gets a batch whose labels metrics need
     metric_run: MetricRun | None = None  # None: the trainer's compute_metrics
     keep_predictions: bool = True  # False: only the metrics need them
+    keeps_here: bool = True  # False: the first process keeps the rows, and measures them
+    share: Callable[[Any], Any] | None = None  # returns the results of the first process, where it alone has any
     describe: Callable[[Any], dict[str, Any]] = lambda logits: {}  # the facts about these logits for `EvalPrediction`
     must_stop: Callable[[], bool] | None = None  # whether the run has to stop; called before every batch
     store: Callable[[], RowStore] = RowStore  # where rows are kept: in memory, or in files if they are too large
@@ -86,8 +88,11 @@ def plan_evaluation(
     if loss_only and metrics:
         who = "compute_metrics is not called" if metrics.function is not None else "no metrics are computed"
         note_once(f"{who}: prediction_loss_only=True keeps no predictions")
+    in_first = _measures_in_first(host, settings, request, metrics)
     return EvalPlan(
         loss_only=loss_only,
+        keeps_here=not in_first or host.strategy.process_index == 0,
+        share=host.strategy.broadcast_object if in_first else None,
         keep_inputs=settings.keep_inputs,
         keep_losses=settings.keep_losses,
         metric_per_batch=settings.metric_per_batch and metrics.function is not None,
@@ -109,6 +114,13 @@ def plan_evaluation(
         must_stop=must_stop,
         store=partial(_open_store, settings, loader),
     )
+
+
+def _measures_in_first(host: EvalHost, settings: EvaluationSettings, request: EvalRequest, metrics: MetricRun) -> bool:
+    """Return whether only the first process keeps rows and calls the metric function."""
+    if host.strategy.processes == 1 or settings.measures_everywhere or not request.only_metrics:
+        return False
+    return metrics.function is not None and not settings.metric_per_batch
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from ..core.tree import numpify
 from .eval_metrics import average_losses, name_metrics
 from .eval_plan import PADDING, EvalPlan
 from .metric_run import CurrentBatch, MetricRun
+from .shared_results import share_results
 from .storage.row_buffer import ShapeError
 
 _LOSSES = ("losses", "weights")
@@ -39,6 +40,8 @@ class KeptRows:
     def __init__(self, plan: EvalPlan) -> None:
         self.plan, self.store, self.rows = plan, plan.store(), 0
         self.names = _ALL if not plan.metric_per_batch else _PREDICTIONS if plan.keep_predictions else _LOSSES
+        if not plan.keeps_here:
+            self.names = _LOSSES
         self.facts: Mapping[str, Any] = {}  # about the last batch
         self._leaving: LeavingBatch | None = None
 
@@ -73,19 +76,28 @@ class KeptRows:
         """Join the batches, call the metric function with all rows, and name the results."""
         self._take()
         plan = self.plan
-        logits = self._join("logits", plan.prediction_padding)
-        labels, inputs = self._join("labels"), self._join("inputs")
         losses, weights = self.store.join("losses"), self.store.join("weights")
-        if metric_run.function is not None and not plan.metric_per_batch and logits is not None and labels is not None:
-            given = {"predictions": logits, "label_ids": labels}
-            if plan.keep_losses:
-                given["losses"] = losses
-            if plan.keep_inputs:
-                given["inputs"] = inputs
-            metric_run.add_all_rows(given, self.facts, current_batch)
+        logits = labels = None
+        with share_results(metric_run, plan.share, measures=plan.keeps_here):
+            if plan.keeps_here:
+                logits, labels = self._join("logits", plan.prediction_padding), self._join("labels")
+                self._measure(metric_run, current_batch, logits, labels, losses)
         known = {"loss": average_losses(losses, weights), "model_preparation_time": plan.preparation_time}
         metrics = name_metrics(metric_run.compute_results(current_batch), known, plan.prefix)
         return EvalLoopOutput(predictions=logits, label_ids=labels, metrics=metrics, num_samples=self.rows)
+
+    def _measure(
+        self, metric_run: MetricRun, current_batch: CurrentBatch, logits: Any, labels: Any, losses: Any
+    ) -> None:
+        """Call the metric function with all rows, if there is one and it gets all at once."""
+        if metric_run.function is None or self.plan.metric_per_batch or logits is None or labels is None:
+            return
+        given = {"predictions": logits, "label_ids": labels}
+        if self.plan.keep_losses:
+            given["losses"] = losses
+        if self.plan.keep_inputs:
+            given["inputs"] = self._join("inputs")
+        metric_run.add_all_rows(given, self.facts, current_batch)
 
     def _join(self, name: str, padding: float = PADDING) -> Any:
         if not self.plan.join_batches:

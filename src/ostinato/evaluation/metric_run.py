@@ -50,7 +50,7 @@ class MetricRun:
     processes: int = 1
     _open: list[Stream] = field(default_factory=list)
     _late: list[tuple[int, LateUpdate]] = field(default_factory=list)  # with the numbers of their batches
-    _results: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)  # of the function
 
     def __bool__(self) -> bool:
         return self.function is not None or self.has_streams
@@ -108,13 +108,13 @@ class MetricRun:
         if is_last:
             _check_result(result)
         if isinstance(result, Mapping):  # the function is not called for a last batch without labels
-            self._results = dict(result)
+            self.results = dict(result)
 
     def add_all_rows(self, given: dict[str, Any], facts: Mapping[str, Any], current_batch: CurrentBatch) -> None:
         """Call the function with all rows."""
         result = self._call_function(current_batch, given, facts)
         _check_result(result)
-        self._results = dict(result)
+        self.results = dict(result)
 
     def compute_results(self, current_batch: CurrentBatch) -> dict[str, Any]:
         """Return all results by name."""
@@ -124,11 +124,11 @@ class MetricRun:
             found = stream.compute(processes=self.processes)
             _check_result(found)
             for name, value in found.items():
-                if name in self._results:
+                if name in self.results:
                     raise build_name_error(name, "compute_metrics and metrics=" if self.function else "two metrics")
-                self._results[name] = value
+                self.results[name] = value
         current_batch.doing, current_batch.given, current_batch.function = "other", None, None
-        return self._results
+        return self.results
 
     def close(self) -> None:
         """Close the metrics, so that the next evaluation starts empty, even if this one failed."""

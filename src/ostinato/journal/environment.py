@@ -49,14 +49,15 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "device": str(device),
-        "packages": _read_versions(),
+        "packages": read_versions(),
     }
     with suppress(Exception):  # a driver that does not answer is no reason to stop
         found |= accelerator.describe_device(device)
     return found
 
 
-def _read_versions() -> dict[str, str]:
+def read_versions() -> dict[str, str]:
+    """Return the versions of imported packages that may change what a run computes."""
     versions = {"ostinato": getattr(sys.modules.get(__name__.partition(".")[0]), "__version__", "")}
     for name in _PACKAGES:
         if name in sys.modules:

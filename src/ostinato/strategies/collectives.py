@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +16,7 @@ from ..core.choices import ParallelMode
 from ..core.tree import tree_map, truncate
 from ..core.world import World
 from .mesh import DataGroups, count_data_processes, find_data_groups, find_host_group
+from .process_watch import watch_processes
 
 
 @dataclass
@@ -98,6 +100,9 @@ class ProcessCollectives:
 
     def barrier(self) -> None:
         dist.barrier()
+
+    def watch(self, find_step: Callable[[], int], timeout_seconds: float) -> AbstractContextManager[Any]:
+        return watch_processes(self.world, find_step, timeout_seconds)
 
     @property
     def _groups(self) -> DataGroups:

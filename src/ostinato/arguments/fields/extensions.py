@@ -91,6 +91,12 @@ class Extras:
         allow_none=True,
         on_resume=None,
     )
+    metrics_in_all_processes: bool = argument(
+        False,
+        help="With several processes, `evaluate` keeps predictions and calls `compute_metrics` in all of them. "
+        "False: in the first, which tells the others what it returned.",
+        on_resume=None,
+    )
     rehearse: bool = argument(
         False,
         help="Before the first step, try one training batch, two evaluation batches with the metric function, a save "
