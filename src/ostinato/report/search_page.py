@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.run_files import REPORT_NAME
-from ..journal.study_record import COMPLETE, FAILED, PRUNED, StudyRecord, TrialRecord, find_study_path
+from ..journal.study_record import COMPLETE, FAILED, PRUNED, StudyRecord, TrialRecord, describe_reason, find_study_path
 from .charts import Series, render_chart
 from .downsample import Curve
 from .html import render_key_numbers, render_page, render_panel, render_table
@@ -181,8 +181,9 @@ def _render_trials(study: StudyRecord, titles: Sequence[str], best: set[int]) ->
         state = "best" if one.number in best else one.state if one.is_finished else "no end written"
         outcome = f'<span class="pill {pill}">{escape(state)}</span>'
         if one.reason is not None:
-            text = f"{one.reason.get('type', '')}: {one.reason.get('text', '')}"[:_MAX_REASON]
-            outcome += f"<br><small>{escape(text)}</small>"
+            text = describe_reason(one.reason)
+            short = text if len(text) <= _MAX_REASON else f"{text[: _MAX_REASON - 1]}…"
+            outcome += f'<br><small title="{escape(text)}">{escape(short)}</small>'
         values = one.values or (math.nan,) * len(titles)
         rows.append(
             [
