@@ -39,7 +39,7 @@ def render_study(study: StudyRecord) -> str:
         *(_render_trade_off(study, titles) if len(titles) == 2 else []),
         _render_curves(study),
         "</div>",
-        *(_render_effects(study, place, title) for place, title in enumerate(titles)),
+        *_render_importance(study, titles),
         _render_parallel(study, titles),
         "<h2>Trials</h2>",
         _render_trials(study, titles, {one.number for one in best}),
@@ -134,6 +134,18 @@ def _render_curves(study: StudyRecord) -> str:
     return render_chart("During the trials", series, width=6, height=190, note=note) if series else ""
 
 
+def _render_importance(study: StudyRecord, titles: Sequence[str]) -> list[str]:
+    panels = [panel for place, title in enumerate(titles) if (panel := _render_effects(study, place, title))]
+    if not panels:
+        return []
+    return [
+        "<h2>Importance</h2>",
+        '<div class="charts">',
+        *(f'<div class="w6">{one}</div>' for one in panels),
+        "</div>",
+    ]
+
+
 def _render_effects(study: StudyRecord, place: int, title: str) -> str:
     """Return the bars of how much each parameter alone explains."""
     effects = compute_effects(study, place)
@@ -149,10 +161,8 @@ def _render_effects(study: StudyRecord, place: int, title: str) -> str:
         for name, effect in effects.items()
     ]
     note = "the share of the order of complete trials that the parameter alone explains, less what chance would"
-    panel = render_panel(
-        f"Importance for {title}", render_table(["Parameter", "", "Share"], rows, numbers=[2]), note=note
-    )
-    return f"<h2>Importance</h2>{panel}" if place == 0 else panel
+    table = render_table(["Parameter", "", "Share"], rows, numbers=[2])
+    return render_panel(f"Importance for {title}", table, note=note)
 
 
 def _render_parallel(study: StudyRecord, titles: Sequence[str]) -> str:

@@ -118,9 +118,9 @@ def not_numbers(found: Any) -> ObjectiveError:
 
 def wrong_number_of_objectives(found: int, directions: Iterable[str]) -> ObjectiveError:
     wanted = list(directions)
+    there_are = "there is 1 direction" if len(wanted) == 1 else f"there are {len(wanted)} directions"
     return ObjectiveError(
-        what=f"compute_objective returned {found} number{'' if found == 1 else 's'}, and there are {len(wanted)} "
-        "directions",
+        what=f"compute_objective returned {found} number{'' if found == 1 else 's'}, and {there_are}",
         why=f"direction={wanted if len(wanted) > 1 else wanted[0]!r} has one for each objective",
         fix="return as many numbers as there are directions",
     )
