@@ -27,8 +27,8 @@ datasets = pytest.importorskip("datasets")
 
 SURFACE: dict[str, list[str]] = json.loads((Path(__file__).parent / "data" / "surface.json").read_text("utf-8"))
 
-# Tested with what they belong to, the hub, in test_parity_hub.py.
-ELSEWHERE = {"push_to_hub", "create_model_card", "_push_from_checkpoint"}
+# Tested with what they belong to: the hub in test_parity_hub.py, Ray in test_search_ray.py.
+ELSEWHERE = {"push_to_hub", "create_model_card", "_push_from_checkpoint", "_tune_save_checkpoint"}
 
 covered: set[str] = set()
 SAVES = {"save_strategy": "steps", "save_steps": 3}
@@ -1153,21 +1153,6 @@ def test_names_of_other_back_ends() -> None:
         return Own
 
     assert compare(make).state["global_step"] == 6
-
-
-@hook("_tune_save_checkpoint")
-def test_an_override_that_nobody_calls_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ray's own checkpoints are not written (on transformers, only a search with Ray does so): a line says it."""
-
-    def make(api):
-        class Reported(api.Trainer):
-            def _tune_save_checkpoint(self, checkpoint_dir):
-                raise AssertionError("nobody calls this")
-
-        return Reported
-
-    assert ours_alone(make).state["global_step"] == 6
-    assert "Reported._tune_save_checkpoint has no effect" in capsys.readouterr().err
 
 
 # ---- none forgotten -------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ found["tpe"] = trainer.hyperparameter_search(space, n_trials=4, sampler=optuna.s
 found["objective"] = trainer.objective
 
 found["pruned"] = make_trainer("pruned", num_train_epochs=3).hyperparameter_search(
-    lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-5, 1e-1, log=True)}, n_trials=5,
+    lambda trial: {"learning_rate": 10 ** trial.suggest_float("exponent", -5, -1)}, n_trials=5,
     sampler=optuna.samplers.RandomSampler(seed=1), pruner=optuna.pruners.MedianPruner(n_startup_trials=1))
 
 found["two"] = make_trainer("two").hyperparameter_search(

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ConfigError
+from ..core.notices import note_once
 from .extras import list_declarations, shorten_names
 from .generation_settings import load_generation_config
 from .metaclass import UnknownArgumentError
@@ -63,7 +64,7 @@ def set_values(args: Any, values: Mapping[str, Any]) -> list[str]:
         if has_argument(args, name):
             root, _, rest = name.partition(".")
             present = getattr(args, root)
-            setattr(args, root, _set_inside(root, present, rest, value) if rest else _convert(present, value))
+            setattr(args, root, _set_inside(root, present, rest, value) if rest else _convert(name, present, value))
         else:
             unknown.append(name)
     return unknown
@@ -111,7 +112,7 @@ def _is_computed(args: Any, name: str) -> bool:
     return callable(found) or (isinstance(found, property) and found.fset is None)
 
 
-def _convert(present: Any, value: Any) -> Any:
+def _convert(name: str, present: Any, value: Any) -> Any:
     """Return a value with the type of the present one, as far as it is a number, a text or a choice."""
     if value is None or present is None or type(value) is type(present):
         return value
@@ -119,13 +120,21 @@ def _convert(present: Any, value: Any) -> Any:
         return value if not isinstance(value, str) else value.lower() in ("1", "true", "yes", "on")
     if isinstance(present, (*_PLAIN, Enum)):
         try:
-            return type(present)(value)
+            converted = type(present)(value)
+        except ConfigError as error:  # of a set of words, which knows them
+            raise ConfigError(what=f"the search space has {name}={value!r}", why=error.why, fix=error.fix) from None
         except (TypeError, ValueError) as error:
             raise ConfigError(
-                what=f"a trial has the value {value!r}, which does not fit the argument's type",
+                what=f"the search space has {name}={value!r}, which does not fit the argument's type",
                 why=f"its present value is {present!r}: {error}",
                 fix=f"let the search space hold values of the type {type(present).__name__}",
             ) from None
+        if isinstance(value, float) and isinstance(present, int) and converted != value:
+            note_once(
+                f"{name} takes whole numbers: of those drawn for it the fraction is cut off, as in transformers",
+                key=f"fraction of {name}",
+            )
+        return converted
     return value
 
 
@@ -138,7 +147,8 @@ def _set_inside(root: str, present: Any, path: str, value: Any) -> Any:
     name, _, rest = path.partition(".")
     if present is None or isinstance(present, Mapping):
         inside = dict(present or {})
-        inside[name] = _set_inside(name, inside.get(name), rest, value) if rest else _convert(inside.get(name), value)
+        known = inside.get(name)
+        inside[name] = _set_inside(name, known, rest, value) if rest else _convert(name, known, value)
         return inside
     if not hasattr(present, name):
         near = suggest_name(name, vars(present)) if hasattr(present, "__dict__") else None
@@ -148,7 +158,7 @@ def _set_inside(root: str, present: Any, path: str, value: Any) -> Any:
             fix=f"did you mean {root}.{near}?" if near else "leave it out",
         )
     changed, inner = copy.copy(present), getattr(present, name)
-    setattr(changed, name, _set_inside(name, inner, rest, value) if rest else _convert(inner, value))
+    setattr(changed, name, _set_inside(name, inner, rest, value) if rest else _convert(name, inner, value))
     return changed
 
 

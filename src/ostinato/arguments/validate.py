@@ -35,6 +35,11 @@ def find_problems(args: TrainingArguments) -> list[ConfigError]:
     return [problem for check in _CHECKS for problem in check(args)]
 
 
+def find_wrong_values(args: TrainingArguments) -> list[ConfigError]:
+    """Return what is wrong with each argument by itself, whatever the others are."""
+    return list(_check_values(args))
+
+
 def raise_problems(problems: Sequence[ConfigError]) -> None:
     """Raise all problems as one error, if there are any.
 

@@ -25,6 +25,7 @@ and by event
              name         the name of the run
              directory    that of the run: its journal, its checkpoints; relative to the output directory
              params       name to value
+             arguments    the values of the arguments, if a function of the user gives them other names or values
              resumed      from a checkpoint, after the process that trained it had ended
              steps        how many are planned
     value    an evaluation during a trial
@@ -37,7 +38,7 @@ and by event
              step, steps  the last step, and how many were planned
              seconds      of this process
              metrics      of the last evaluation
-             reason       null, or {"type", "text"}: the error of a failed trial
+             reason       null, or {"type", "text", "where"}: the error of a failed trial, and the line that raised it
              weights      null, or the directory of the model, relative to the output directory: it is among the best
 
 A number that is not finite is a text: "NaN", "Infinity" or "-Infinity". A line that is not whole is left out, as are
@@ -99,12 +100,18 @@ class TrialRecord:
     metrics: dict[str, Any] = field(default_factory=dict)
     reason: dict[str, str] | None = None
     weights: str | None = None
+    given: dict[str, Any] | None = None
     curve: list[ObjectiveValue] = field(default_factory=list)
     times_begun: int = 1
 
     @property
     def is_finished(self) -> bool:
         return self.state != RUNNING
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The values of the arguments by name; those of the parameters, unless they were translated."""
+        return self.params if self.given is None else self.given
 
 
 @dataclass
@@ -150,6 +157,16 @@ def _has_nan(values: Sequence[float]) -> bool:
 def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
     pairs = list(zip(one, other, strict=True))
     return all(left <= right for left, right in pairs) and any(left < right for left, right in pairs)
+
+
+def describe_reason(reason: Mapping[str, str]) -> str:
+    """Return why a trial failed, with the line that raised it if that is known.
+
+    >>> describe_reason({"type": "RuntimeError", "text": "no step works", "where": "train.py:12 in forward"})
+    'RuntimeError: no step works (train.py:12 in forward)'
+    """
+    where = reason.get("where")
+    return f"{reason.get('type', '')}: {reason.get('text', '')}" + (f" ({where})" if where else "")
 
 
 class StudyWriter:
@@ -257,6 +274,7 @@ def _add_trial(study: StudyRecord, entry: Mapping[str, Any]) -> None:
         params=dict(entry.get("params") or {}),
         began=float(entry["time"]),
         steps=entry.get("steps"),
+        given=entry.get("arguments"),
     )
     if before is not None:
         study.trials.remove(before)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.run_files import REPORT_NAME
-from ..journal.study_record import COMPLETE, FAILED, PRUNED, StudyRecord, TrialRecord, find_study_path
+from ..journal.study_record import COMPLETE, FAILED, PRUNED, StudyRecord, TrialRecord, describe_reason, find_study_path
 from .charts import Series, render_chart
 from .downsample import Curve
 from .html import render_key_numbers, render_page, render_panel, render_table
@@ -39,7 +39,7 @@ def render_study(study: StudyRecord) -> str:
         *(_render_trade_off(study, titles) if len(titles) == 2 else []),
         _render_curves(study),
         "</div>",
-        *(_render_effects(study, place, title) for place, title in enumerate(titles)),
+        *_render_importance(study, titles),
         _render_parallel(study, titles),
         "<h2>Trials</h2>",
         _render_trials(study, titles, {one.number for one in best}),
@@ -134,6 +134,18 @@ def _render_curves(study: StudyRecord) -> str:
     return render_chart("During the trials", series, width=6, height=190, note=note) if series else ""
 
 
+def _render_importance(study: StudyRecord, titles: Sequence[str]) -> list[str]:
+    panels = [panel for place, title in enumerate(titles) if (panel := _render_effects(study, place, title))]
+    if not panels:
+        return []
+    return [
+        "<h2>Importance</h2>",
+        '<div class="charts">',
+        *(f'<div class="w6">{one}</div>' for one in panels),
+        "</div>",
+    ]
+
+
 def _render_effects(study: StudyRecord, place: int, title: str) -> str:
     """Return the bars of how much each parameter alone explains."""
     effects = compute_effects(study, place)
@@ -149,10 +161,8 @@ def _render_effects(study: StudyRecord, place: int, title: str) -> str:
         for name, effect in effects.items()
     ]
     note = "the share of the order of complete trials that the parameter alone explains, less what chance would"
-    panel = render_panel(
-        f"Importance for {title}", render_table(["Parameter", "", "Share"], rows, numbers=[2]), note=note
-    )
-    return f"<h2>Importance</h2>{panel}" if place == 0 else panel
+    table = render_table(["Parameter", "", "Share"], rows, numbers=[2])
+    return render_panel(f"Importance for {title}", table, note=note)
 
 
 def _render_parallel(study: StudyRecord, titles: Sequence[str]) -> str:
@@ -181,8 +191,9 @@ def _render_trials(study: StudyRecord, titles: Sequence[str], best: set[int]) ->
         state = "best" if one.number in best else one.state if one.is_finished else "no end written"
         outcome = f'<span class="pill {pill}">{escape(state)}</span>'
         if one.reason is not None:
-            text = f"{one.reason.get('type', '')}: {one.reason.get('text', '')}"[:_MAX_REASON]
-            outcome += f"<br><small>{escape(text)}</small>"
+            text = describe_reason(one.reason)
+            short = text if len(text) <= _MAX_REASON else f"{text[: _MAX_REASON - 1]}…"
+            outcome += f'<br><small title="{escape(text)}">{escape(short)}</small>'
         values = one.values or (math.nan,) * len(titles)
         rows.append(
             [

@@ -22,10 +22,9 @@ from .defaults import (
 from .display import format_params, format_values
 from .host import SearchHost
 from .objective_value import NamedObjective
-from .parameter import check_names
-from .search_space import SearchSpace, list_first_parameters, read_space
+from .search_space import SearchSpace, read_space
 from .session import SearchSession, check_directions, keep_session
-from .trial_setup import check_unknown_names
+from .trial_setup import check_samples
 
 Result = BestRun | list[BestRun]
 
@@ -53,8 +52,7 @@ def run_hp_search_optuna(trainer: Any, n_trials: int | None, direction: str | Se
     from . import optuna_engine  # noqa: PLC0415 - loads Optuna
 
     options = optuna_engine.StudyOptions.parse(kwargs)
-    if (n_trials is not None and n_trials < 1) or (n_trials is None and options.timeout is None):
-        raise search_errors.no_trials(n_trials, options.timeout)
+    search_errors.check_num_trials(n_trials, is_limited=options.timeout is not None)
     with _open_session(trainer, n_trials, direction, HPSearchBackend.OPTUNA) as session:
         best = optuna_engine.run(trainer, session, options)
         _show_best(session)
@@ -81,8 +79,7 @@ def run_hp_search_ray(trainer: Any, n_trials: int | None, direction: str | Seque
     """
     from . import ray_engine  # noqa: PLC0415 - loads Ray
 
-    if n_trials is None or n_trials < 1:
-        raise search_errors.no_trials(n_trials, None)
+    search_errors.check_num_trials(n_trials)
     with _open_session(trainer, n_trials, direction, HPSearchBackend.RAY) as session:
         best = ray_engine.run(trainer, session, kwargs)
         _show_best(session)
@@ -105,6 +102,7 @@ def run_hp_search_wandb(trainer: Any, n_trials: int | None, direction: str | Seq
     """
     from . import wandb_engine  # noqa: PLC0415 - loads wandb
 
+    search_errors.check_num_trials(n_trials)
     with _open_session(trainer, n_trials, direction, HPSearchBackend.WANDB) as session:
         best = wandb_engine.run(trainer, session, kwargs)
         _show_best(session)
@@ -278,6 +276,7 @@ def search(
         )
     if trainer.model_init is None and not trainer._is_overridden("call_model_init"):
         raise search_errors.no_model_init()
+    _check_hp_name(hp_name)
     trainer.hp_search_backend = HPSearchBackend(library.name)
     trainer.hp_space, trainer.hp_name = hp_space, hp_name
     trainer.compute_objective = objective_value.choose_objective(compute_objective)
@@ -285,6 +284,12 @@ def search(
         return library.run(trainer, n_trials, direction, **options)  # type: ignore[arg-type]
     finally:
         trainer.hp_search_backend = None
+
+
+def _check_hp_name(hp_name: Any) -> None:
+    if hp_name is not None and not callable(hp_name):
+        fix = 'hp_name=lambda trial: f"trial-{trial.number}"'
+        raise search_errors.wrong_option("hp_name", hp_name, "no function of the trial", fix)
 
 
 def _choose_backend(given: Any) -> HyperParamSearchBackendBase:
@@ -301,7 +306,7 @@ def _open_session(
 ) -> Iterator[SearchSession]:
     space, directions = check_search(trainer, direction)
     session = SearchSession(trainer, space, directions, n_trials, backend.value)
-    with keep_session(session, space.draw):
+    with keep_session(session):
         yield session
 
 
@@ -312,16 +317,9 @@ def check_search(trainer: SearchHost, direction: str | Sequence[str]) -> tuple[S
         raise search_errors.wrong_direction(direction)
     takes_rays = trainer.hp_search_backend == HPSearchBackend.RAY
     space = read_space(trainer.hp_space, trainer.args, takes_rays=takes_rays)
-    _check_space(trainer, space)
+    check_samples(trainer, space)
     _check_objective(trainer, directions)
     return space, directions
-
-
-def _check_space(trainer: SearchHost, space: SearchSpace) -> None:
-    """Raise for a range that cannot be drawn from, or a name that would have no effect."""
-    parameters = list_first_parameters(space)
-    check_names(parameters)
-    check_unknown_names(trainer, [one.name for one in parameters])
 
 
 def _check_objective(trainer: SearchHost, directions: Sequence[str]) -> None:

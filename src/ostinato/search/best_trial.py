@@ -30,7 +30,7 @@ def load_best_trial(trainer: SearchHost, number: int | None = None) -> BestRun:
         )
     if trainer.model_init is not None:
         trainer.model = trainer.call_model_init(FixedTrial(best.params, best.number))
-    set_values(trainer.args, best.params)
+    set_values(trainer.args, best.arguments)
     trainer._adopt_model()
     trainer._load_from_checkpoint(str(weights))
     note(f"loaded the model of trial {best.number}, from {weights}")

@@ -1,4 +1,4 @@
-"""A trial whose values are known: for `model_init`, without the library that drew them."""
+"""A trial whose values are known: for `hp_space` and `model_init`, without the library that drew them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class FixedTrial(dict[str, Any]):
     def __init__(self, params: Mapping[str, Any], number: int = 0) -> None:
         super().__init__(params)
         self.number = number
+        self.drawn: set[str] = set()  # names that were asked for
         self.user_attrs: dict[str, Any] = {}
 
     @property
@@ -54,6 +55,7 @@ class FixedTrial(dict[str, Any]):
             raise ConfigError(
                 what=f"the trial has no value of {name!r}",
                 why=f"it has {', '.join(map(repr, self))}",
-                fix="let model_init draw what it drew during the search",
+                fix="let hp_space and model_init draw what they drew during the search",
             )
+        self.drawn.add(name)
         return self[name]

@@ -35,7 +35,11 @@ def choose_objective(given: Any) -> Any:
         return default_compute_objective
     if isinstance(given, str):
         return NamedObjective([given])
-    return NamedObjective(given) if isinstance(given, (list, tuple)) else given
+    if isinstance(given, (list, tuple)) and given and all(isinstance(one, str) for one in given):
+        return NamedObjective(given)
+    if not callable(given):
+        raise search_errors.wrong_objective(given)
+    return given
 
 
 def name_objectives(objective: Any, count: int) -> list[str]:
@@ -88,7 +92,10 @@ def list_values(objective: Any) -> tuple[float, ...]:
     ((0.5,), (1.0, 2.0))
     """
     values = objective if isinstance(objective, (list, tuple)) else (objective,)
-    return tuple(float(value) for value in values)
+    try:
+        return tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        raise search_errors.not_numbers(objective) from None
 
 
 def has_nan(values: Sequence[float]) -> bool:

@@ -12,9 +12,10 @@ import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from ..arguments.trial_values import list_deciding_values
+from ..core.errors import ConfigError
 from ..core.notices import note, note_once
 from ..core.outputs import BestRun
-from ..journal.study_record import COMPLETE, DIRECTORY, FAILED, PRUNED
+from ..journal.study_record import COMPLETE, DIRECTORY, FAILED, PRUNED, describe_reason
 from ..journal.writer import to_plain
 from . import search_errors
 from .host import SearchHost
@@ -56,6 +57,16 @@ class StudyOptions:
             if name not in known:
                 raise search_errors.unknown_option(name, known, "Optuna")
         options = cls(**given)
+        options.study_name = None if options.study_name is None else str(options.study_name)
+        for name, kind in (("sampler", optuna.samplers.BaseSampler), ("pruner", optuna.pruners.BasePruner)):
+            present = getattr(options, name)
+            if present is not None and not isinstance(present, kind):
+                fix = (
+                    f"{name}=optuna.{name}s.{present.__name__}()"
+                    if isinstance(present, type)
+                    else f"take one of optuna.{name}s"
+                )
+                raise search_errors.wrong_option(name, present, f"no {kind.__name__} of Optuna's", fix)
         if options.n_jobs != 1:
             note_once(
                 f"n_jobs={options.n_jobs}: trials are trained one after another, as threads would share one model; to "
@@ -220,7 +231,7 @@ class _Worker:
         """Tell Optuna how a trial has ended, and record it."""
         outcome.params = dict(self.trial.params)
         if outcome.reason is not None:
-            self.trial.set_user_attr("reason", f"{outcome.reason['type']}: {outcome.reason['text']}")
+            self.trial.set_user_attr("reason", describe_reason(outcome.reason))
         values = list(outcome.values) if outcome.state == COMPLETE and outcome.values is not None else None
         end_trial(self.session, outcome)
         self.study.tell(self.trial, values, state=_STATES[outcome.state])
@@ -249,7 +260,7 @@ class _Worker:
 def _open_study(session: SearchSession, options: StudyOptions) -> optuna.Study:
     """Return the study to go on with, or a new one."""
     is_own = options.storage is None
-    storage = open_storage(session.directory.path) if is_own else optuna.storages.get_storage(options.storage)
+    storage = open_storage(session.directory.path) if is_own else _open_given(options.storage)
     about = _describe(session)
     name = options.study_name or (_choose_name(session, storage, about, options) if is_own else None)
     exists = name is not None and name in optuna.get_all_study_names(storage)
@@ -283,6 +294,18 @@ def _open_study(session: SearchSession, options: StudyOptions) -> optuna.Study:
     study.set_user_attr(_ATTRIBUTE, {**about, "first": first - waiting})
     session.open_study(study.study_name)
     return study
+
+
+def _open_given(storage: Any) -> Any:
+    """Return the storage that an address or an object of the user's stands for."""
+    fix = "storage='sqlite:///study.db', in a directory that exists"
+    if not isinstance(storage, (str, optuna.storages.BaseStorage)):
+        raise search_errors.wrong_option("storage", storage, "neither an address nor a storage of Optuna's", fix)
+    try:
+        return optuna.storages.get_storage(storage)
+    except Exception as error:
+        why = str(error).splitlines()[0]
+        raise ConfigError(f"storage={storage!r} cannot be opened", why, fix) from error
 
 
 def _choose_name(session: SearchSession, storage: Any, about: Mapping[str, Any], options: StudyOptions) -> str:

@@ -166,6 +166,10 @@ class Parameter:
             return min(numbers) if end == "low" else max(numbers)
         return self.choices[0 if end == "low" else -1]
 
+    def list_samples(self) -> tuple[Any, ...]:
+        """Return every choice, or both ends; nothing if only the library can draw from it."""
+        return {"choice": self.choices, "other": ()}.get(self.kind, (self.low, self.high))
+
     def suggest(self, trial: Any) -> Any:
         """Draw a value from an Optuna trial."""
         if self.kind == "choice":

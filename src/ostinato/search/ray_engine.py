@@ -25,7 +25,7 @@ from . import search_errors
 from .host import SearchHost
 from .ray_domains import build_domains, is_domain
 from .reports import name_objectives
-from .search_space import SearchSpace, list_parameters
+from .search_space import list_parameters
 from .session import SearchSession, keep_session
 from .trial_runner import (
     Outcome,
@@ -154,6 +154,7 @@ def _describe_search(session: SearchSession, asked: Mapping[str, Any]) -> dict[s
     return {
         "output_dir": str(session.directory.output_dir.absolute()),
         "study": session.study,
+        "space": session.space,
         "directions": session.directions,
         "num_trials": session.num_trials,
         "directory": os.getcwd(),
@@ -212,7 +213,7 @@ def _train_trial(config: dict[str, Any], sent: bytes, search: dict[str, Any]) ->
     trainer.create_accelerator_and_postprocess()
     trainer._adopt_model()
     trainer.hp_search_backend = HPSearchBackend.RAY
-    session = SearchSession(trainer, SearchSpace(()), search["directions"], search["num_trials"], "ray", is_quiet=True)
+    session = SearchSession(trainer, search["space"], search["directions"], search["num_trials"], "ray", is_quiet=True)
     session.open_study(search["study"])
     session.trial_id = str(tune.get_context().get_trial_id())
     ended: list[bool] = []
@@ -224,7 +225,7 @@ def _train_trial(config: dict[str, Any], sent: bytes, search: dict[str, Any]) ->
 
     session.is_stopped_by_library, session.conclude = search["has_scheduler"], conclude
     given = tune.get_checkpoint()
-    with keep_session(session, trainer.hp_space):
+    with keep_session(session):
         checkpoint = None if given is None else find(given.to_directory())
         try:
             outcome = run_trial(session, dict(config), session.directory.number_of(session.trial_id), checkpoint)

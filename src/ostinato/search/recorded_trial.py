@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from .parameter import Parameter
 
 
 class RecordedTrial:
-    """Stands for an Optuna trial, and takes one end of every range.
+    """Stands for an Optuna trial, and takes one end of every range; of some, the values in `chosen`.
 
     >>> trial = RecordedTrial()
     >>> trial.suggest_float("learning_rate", 1e-5, 1e-3, log=True)
@@ -20,11 +20,11 @@ class RecordedTrial:
 
     number = 0
 
-    def __init__(self, end: Literal["low", "high"] = "low") -> None:
+    def __init__(self, end: Literal["low", "high"] = "low", chosen: Mapping[str, Any] | None = None) -> None:
         self.parameters: dict[str, Parameter] = {}
         self.params: dict[str, Any] = {}
         self.user_attrs: dict[str, Any] = {}
-        self._end = end
+        self._end, self._chosen = end, chosen or {}
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -57,9 +57,5 @@ class RecordedTrial:
 
     def _take(self, parameter: Parameter) -> Any:
         self.parameters[parameter.name] = parameter
-        taken = getattr(parameter, self._end) if parameter.kind != "choice" else parameter.choices[self._index]
+        taken = self._chosen.get(parameter.name, parameter.get_end(self._end))
         return self.params.setdefault(parameter.name, taken)
-
-    @property
-    def _index(self) -> int:
-        return 0 if self._end == "low" else -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from ..arguments.name_suggestion import suggest_name
@@ -57,6 +58,10 @@ def wrong_direction(direction: Any) -> ConfigError:
     )
 
 
+def wrong_option(name: str, given: Any, wanted: str, fix: str) -> ConfigError:
+    return ConfigError(what=f"{name}={given!r}", why=f"it is {wanted}", fix=fix)
+
+
 def unknown_option(name: str, known: Iterable[str], engine: str) -> ConfigError:
     near = suggest_name(name, list(known))
     return UnknownOptionError(
@@ -70,8 +75,18 @@ class UnknownOptionError(ConfigError, TypeError):
     """An option that the search library does not have (Python raises TypeError here)."""
 
 
-def no_trials(num_trials: Any, timeout: Any) -> ConfigError:
-    why = f"n_trials={num_trials} tries nothing" if num_trials is not None else "n_trials and timeout are both None"
+def check_num_trials(num_trials: Any, *, is_limited: bool = False) -> None:
+    """Raise unless there is a number of trials, or another limit."""
+    if not (is_limited if num_trials is None else isinstance(num_trials, Integral) and int(num_trials) >= 1):
+        raise no_trials(num_trials)
+
+
+def no_trials(num_trials: Any) -> ConfigError:
+    why = (
+        "neither n_trials nor timeout is set"
+        if num_trials is None
+        else f"n_trials={num_trials!r} is no number of them"
+    )
     return ConfigError(what="the search has no trials", why=why, fix="set n_trials to 1 or more, or a timeout")
 
 
@@ -85,11 +100,27 @@ def objective_missing(name: str, metrics: Iterable[str]) -> ObjectiveError:
     )
 
 
+def wrong_objective(given: Any) -> ConfigError:
+    return ConfigError(
+        what=f"compute_objective={given!r}",
+        why="it says which number of an evaluation a search is about",
+        fix='pass a function of the metrics, or their names: compute_objective="f1"',
+    )
+
+
+def not_numbers(found: Any) -> ObjectiveError:
+    return ObjectiveError(
+        what=f"compute_objective returned {found!r}",
+        why="an objective is a number, or a list of numbers for several directions",
+        fix='return one: lambda metrics: metrics["eval_loss"]',
+    )
+
+
 def wrong_number_of_objectives(found: int, directions: Iterable[str]) -> ObjectiveError:
     wanted = list(directions)
+    there_are = "there is 1 direction" if len(wanted) == 1 else f"there are {len(wanted)} directions"
     return ObjectiveError(
-        what=f"compute_objective returned {found} number{'' if found == 1 else 's'}, and there are {len(wanted)} "
-        "directions",
+        what=f"compute_objective returned {found} number{'' if found == 1 else 's'}, and {there_are}",
         why=f"direction={wanted if len(wanted) > 1 else wanted[0]!r} has one for each objective",
         fix="return as many numbers as there are directions",
     )
@@ -100,7 +131,7 @@ def all_failed(reasons: Mapping[int, str]) -> AllTrialsFailedError:
     return AllTrialsFailedError(
         what=f"no trial of the search is complete: {len(reasons)} failed" if reasons else "no trial is complete",
         why=first,
-        fix="train once without a search: trainer.train() shows the whole error",
+        fix="mend what raises it",
     )
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ..arguments.trial_values import ArgumentValues, set_values
 from ..diagnostics.run_plan import RunPlan, format_duration
 from .backends import check_search
 from .host import SearchHost
 from .objective_value import choose_objective, name_objectives
-from .parameter import Parameter
-from .search_space import list_parameters
+from .recorded_trial import RecordedTrial
+from .search_space import SearchSpace, list_parameters
 
 
 class PlanHost(SearchHost, Protocol):
@@ -35,7 +35,7 @@ def describe_search(
     parameters = list_parameters(checked)
     trainer.rehearse()
     pairs = zip(directions, name_objectives(trainer.compute_objective, len(directions)), strict=True)
-    seconds = [_estimate(trainer, parameters, end) for end in ("low", "high")]
+    seconds = [_estimate(trainer, checked, "low"), _estimate(trainer, checked, "high")]
     return "\n".join(
         [
             f"{'' if num_trials is None else num_trials} trials, {', '.join(f'{one} {name}' for one, name in pairs)}",
@@ -46,11 +46,11 @@ def describe_search(
     )
 
 
-def _estimate(trainer: PlanHost, parameters: Sequence[Parameter], end: str) -> float | None:
+def _estimate(trainer: PlanHost, space: SearchSpace, end: Literal["low", "high"]) -> float | None:
     """Return the seconds of a trial with the lower or the upper ends of all ranges."""
     before = ArgumentValues(trainer.args)
     try:
-        set_values(trainer.args, {one.name: one.get_end(end) for one in parameters})
+        set_values(trainer.args, space.draw(RecordedTrial(end)))
         return trainer.plan().duration.total
     finally:
         before.restore()

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..arguments.trial_values import read_value
 from .defaults import PLAIN_SPACE
+from .fixed_trial import FixedTrial
 from .parameter import Parameter, SpaceError, check_names
 from .ray_domains import is_domain, read_domain
 from .recorded_trial import RecordedTrial
@@ -38,10 +39,38 @@ class SearchSpace:
         return None if self.parameters is None else [one.describe() for one in self.parameters]
 
     def draw(self, trial: Any) -> dict[str, Any]:
-        """Return the values of a trial of Optuna's."""
-        if self.function is not None:
-            return dict(self.function(trial) or {})
-        return {one.name: one.suggest(trial) for one in self.parameters or ()}
+        """Return the values of the arguments in a trial of Optuna's; those drawn may have other names."""
+        if self.function is None:
+            return {one.name: one.suggest(trial) for one in self.parameters or ()}
+        values = self.function(trial)
+        if not isinstance(values, Mapping):
+            raise SpaceError(
+                what=f"hp_space returned {values!r}",
+                why="it returns the value of each argument by name",
+                fix='return {"learning_rate": trial.suggest_float("learning_rate", 1e-5, 1e-3)}, or {} if it has none',
+            )
+        return dict(values)
+
+    __call__ = draw  # `trainer.hp_space`, as subclasses call it
+
+    def translate(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of the arguments in a trial for which these parameters were drawn."""
+        if self.function is None:
+            return dict(params)
+        trial = FixedTrial(params)
+        values = self.draw(trial)
+        return {**{name: value for name, value in params.items() if name not in trial.drawn}, **values}
+
+    def list_samples(self) -> Iterator[dict[str, Any]]:
+        """Yield values of arguments that trials may have: both ends of every range, and every choice."""
+        if self.function is None:
+            for one in self.parameters or ():
+                yield from ({one.name: value} for value in one.list_samples())
+            return
+        first = RecordedTrial()
+        yield self.draw(first)
+        for one in first.parameters.values():
+            yield from (self.draw(RecordedTrial(chosen={one.name: value})) for value in one.list_samples())
 
 
 def read_space(given: Any, args: Any, *, takes_rays: bool = False) -> SearchSpace:
@@ -71,7 +100,7 @@ def read_space(given: Any, args: Any, *, takes_rays: bool = False) -> SearchSpac
         returned = given(trial)
     except SpaceError:
         raise
-    except Exception:  # a function that needs more than draws: it is called with real trials alone
+    except Exception:  # it needs a real trial
         return SearchSpace(None, given, given)
     if isinstance(returned, Mapping) and not trial.parameters and _is_list_of_parameters(returned):
         return _parse_description(returned, args, given, takes_rays)
@@ -99,20 +128,6 @@ def list_parameters(space: SearchSpace) -> tuple[Parameter, ...]:
             fix="search with backend='optuna', or give a list of parameters",
         )
     return found[0]
-
-
-def list_first_parameters(space: SearchSpace) -> tuple[Parameter, ...]:
-    """Return the parameters of a space; those that a function draws for the lower ends, as far as that is known."""
-    if space.parameters is not None or space.function is None:
-        return space.parameters or ()
-    trial = RecordedTrial()
-    try:
-        space.function(trial)
-    except SpaceError:
-        raise
-    except Exception:  # it needs a real trial
-        return ()
-    return tuple(trial.parameters.values())
 
 
 def _is_list_of_parameters(returned: Mapping[str, Any]) -> bool:

@@ -41,6 +41,7 @@ class SearchSession:
     has_reported: bool = False  # the current trial, to Ray
     is_stopped_by_library: bool = False  # trials have a scheduler of Ray's
     conclude: Callable[[], None] = lambda: None  # ends the current trial before it is over
+    values: dict[str, Any] = field(default_factory=dict)  # of arguments, in the current trial
     metrics: dict[str, Any] = field(default_factory=dict)  # of the last evaluation
     reported: dict[int, tuple[float, ...]] = field(default_factory=dict)  # of the current trial, by step
     is_leader: bool = True  # the process that asks and records
@@ -124,6 +125,7 @@ class TrialWatch(QuietCallback):
             return
         trainer = session.trainer
         directory = session.directory.relative(trainer._get_output_dir(trainer._trial))
+        params = get_params(trainer._trial)
         session.directory.write_run(session.number, trainer._run_directory.run_id, directory)
         session.writer.write(
             "trial",
@@ -131,7 +133,8 @@ class TrialWatch(QuietCallback):
             id=session.trial_id or str(session.number),
             name=state.trial_name,
             directory=directory,
-            params=get_params(trainer._trial),
+            params=params,
+            arguments=None if session.values == params else session.values,
             resumed=state.global_step > 0,
             steps=state.max_steps,
         )
@@ -146,10 +149,10 @@ def get_params(trial: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def keep_session(session: SearchSession, space: Any) -> Iterator[SearchSession]:
-    """Make a session the trainer's own while entered."""
+def keep_session(session: SearchSession) -> Iterator[SearchSession]:
+    """Make a session the trainer's own while entered. Its space stays, for training a trial again."""
     trainer = session.trainer
-    trainer._search, trainer.hp_space = session, space
+    trainer._search, trainer.hp_space = session, session.space
     try:
         yield session
     finally:
@@ -159,4 +162,4 @@ def keep_session(session: SearchSession, space: Any) -> Iterator[SearchSession]:
 
 def check_directions(direction: str | Sequence[str]) -> tuple[str, ...]:
     """Return the directions of the objectives as a tuple."""
-    return (direction,) if isinstance(direction, str) else tuple(direction)
+    return tuple(direction) if isinstance(direction, (list, tuple)) else (direction,)  # type: ignore[return-value]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sysconfig
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -11,14 +13,17 @@ from typing import Any
 from ..arguments.secrets import remove_keys
 from ..checkpoint.atomic import atomic_directory
 from ..core import accelerator
-from ..core.errors import NonFiniteError
+from ..core.errors import NonFiniteError, OstinatoError
 from ..core.out_of_memory import is_out_of_memory
-from ..journal.study_record import COMPLETE, FAILED, PRUNED, StudyRecord, TrialRecord
+from ..journal.study_record import COMPLETE, FAILED, PRUNED, StudyRecord, TrialRecord, describe_reason
 from .objective_value import compute, has_nan, list_values
 from .search_errors import ObjectiveError, all_failed
 from .session import SearchSession, get_params
 
 _MAX_TEXT = 2_000  # characters of a reason
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")} | {str(Path(__file__).parents[1])}
+)
 
 
 @dataclass
@@ -90,7 +95,7 @@ def _train(session: SearchSession, trial: Any, checkpoint: Path | None) -> Outco
 def _describe(session: SearchSession, error: Exception) -> dict[str, str]:
     """Return the reason of a failure, without a reference to the error: it would keep the model in memory."""
     kind = "OutOfMemory" if is_out_of_memory(error) else type(error).__name__
-    reason = {"type": kind, "text": remove_keys(str(error))[:_MAX_TEXT]}
+    reason = _name(kind, error)
     error.__traceback__ = None
     session.release()
     gc.collect()
@@ -98,9 +103,22 @@ def _describe(session: SearchSession, error: Exception) -> dict[str, str]:
     return reason
 
 
+def _name(kind: str, error: Exception) -> dict[str, str]:
+    return {"type": kind, "text": remove_keys(str(error))[:_MAX_TEXT], "where": _locate(error)}
+
+
+def _locate(error: Exception) -> str:
+    """Return the last line of the user's that led to an error, or else the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [frame for frame in frames if not any(frame.filename.startswith(place) for place in _LIBRARIES)]
+    if not found and isinstance(error, OstinatoError):  # it says what to do
+        return ""
+    return "".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in (found or frames)[-1:])
+
+
 def _record_failure(session: SearchSession, trial: Any, error: Exception) -> None:
     if session.is_leader:
-        reason = {"type": type(error).__name__, "text": remove_keys(str(error))[:_MAX_TEXT]}
+        reason = _name(type(error).__name__, error)
         end_trial(session, Outcome(FAILED, reason=reason, params=get_params(trial)))
 
 
@@ -169,7 +187,7 @@ def check_outcomes(record: StudyRecord) -> None:
     """Raise if no trial of a search is complete."""
     if not record.find_best():
         reasons = {
-            one.number: f"trial {one.number}: {one.reason['type']}: {one.reason['text']}"
+            one.number: f"trial {one.number}: {describe_reason(one.reason)}"
             for one in record.trials
             if one.state == FAILED and one.reason is not None
         }

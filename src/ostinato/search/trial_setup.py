@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
 from ..arguments.name_suggestion import suggest_name
-from ..arguments.trial_values import has_argument, list_names, make_unknown_value_error, set_values
+from ..arguments.trial_values import (
+    ArgumentValues,
+    has_argument,
+    list_names,
+    make_unknown_value_error,
+    set_values,
+)
+from ..arguments.validate import find_wrong_values, raise_problems
 from ..core.choices import HPSearchBackend
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, OstinatoError
 from ..core.notices import note_once, warn
 from .fixed_trial import FixedTrial
 from .host import SearchHost
+from .search_space import SearchSpace
 from .session import get_params
 
 
 def set_up_trial(trainer: SearchHost, trial: Any) -> None:
     """Draw the values of a trial, and set them as arguments."""
     values = draw_values(trainer, trial)
+    if trainer._search is not None:
+        trainer._search.values = values
     unknown = set_values(trainer.args, values)
     if unknown:
         check_unknown_names(trainer, unknown)
@@ -33,10 +44,13 @@ def take_trial(trainer: SearchHost, trial: Any) -> Any:
 
 
 def draw_values(trainer: SearchHost, trial: Any) -> dict[str, Any]:
-    """Return the values of a trial by name."""
-    if trainer.hp_search_backend == HPSearchBackend.OPTUNA:
-        return dict(trainer.hp_space(trial) or {})
-    return get_params(trial)
+    """Return the values of the arguments in a trial, by name. After a search, its space is asked for them again."""
+    space: Any = trainer.hp_space
+    is_optunas = callable(getattr(trial, "suggest_float", None)) and not isinstance(trial, FixedTrial)
+    if space is not None and (trainer.hp_search_backend == HPSearchBackend.OPTUNA or is_optunas):
+        return dict(space(trial) or {})
+    params = get_params(trial)
+    return space.translate(params) if isinstance(space, SearchSpace) else params
 
 
 def takes_trial(trainer: SearchHost) -> bool:
@@ -63,6 +77,32 @@ def check_unknown_names(trainer: SearchHost, names: list[str]) -> None:
             warn(f"the search space has {name!r}, which is no argument; did you mean {near!r}?", key=f"space {name}")
         else:
             note_once(f"the search space has {name!r}, which is no argument: it is for model_init")
+
+
+def check_samples(trainer: SearchHost, space: SearchSpace) -> None:
+    """Raise for a name or a value of a space that the arguments do not take, before a trial has it.
+
+    What arguments say of one another is left to the trials: another value may go with it.
+    """
+    samples = space.list_samples()
+    while (values := _draw_sample(samples)) is not None:
+        before = ArgumentValues(trainer.args)
+        try:
+            unknown = set_values(trainer.args, values)
+            raise_problems(find_wrong_values(trainer.args))
+        finally:
+            before.restore()
+        check_unknown_names(trainer, unknown)
+
+
+def _draw_sample(samples: Iterator[dict[str, Any]]) -> dict[str, Any] | None:
+    try:
+        return next(samples, None)
+    except OstinatoError:
+        raise
+    except Exception as error:  # the user's function needs a real trial
+        note_once(f"hp_space cannot be checked before the first trial: {type(error).__name__}: {error}")
+        return None
 
 
 def name_trial(trainer: SearchHost, trial: Any, number: int) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import wandb
 
 from ..core.errors import ConfigError
+from ..core.notices import note_once
 from ..core.outputs import BestRun
 from ..journal.study_record import COMPLETE, FAILED
 from . import search_errors
@@ -25,7 +26,9 @@ _OPTIONS = ("sweep_id", "project", "entity", "name", "metric")
 def run(trainer: SearchHost, session: SearchSession, options: Mapping[str, Any]) -> BestRun:
     """Let an agent train the trials of a sweep, and return the best."""
     for name in options:
-        if name not in _OPTIONS:
+        if name == "anonymous":
+            note_once("anonymous has no effect: wandb asks who you are when it logs in (wandb login)")
+        elif name not in _OPTIONS:
             raise search_errors.unknown_option(name, _OPTIONS, "wandb")
     if len(session.directions) > 1:
         raise ConfigError(
@@ -36,7 +39,7 @@ def run(trainer: SearchHost, session: SearchSession, options: Mapping[str, Any])
     metric = str(options.get("metric") or "objective")
     place = {name: options[name] for name in ("project", "entity") if options.get(name)}
     _check_server()
-    sweep = options.get("sweep_id") or wandb.sweep(_build_sweep(session, options, metric), **place)
+    sweep = options.get("sweep_id") or _create_sweep(_build_sweep(session, options, metric), place)
     session.begin("sweep")
     failures: list[BaseException] = []
 
@@ -63,6 +66,15 @@ def _check_server() -> None:
             why="the values are proposed by wandb's server",
             fix="unset WANDB_MODE and log in, or use backend='optuna'",
         )
+
+
+def _create_sweep(sweep: dict[str, Any], place: Mapping[str, Any]) -> str:
+    try:
+        return wandb.sweep(sweep, **place)
+    except wandb.errors.Error as error:
+        raise ConfigError(
+            what="wandb has not made a sweep", why=str(error), fix="log in: wandb login; or use backend='optuna'"
+        ) from error
 
 
 def _train_trial(session: SearchSession, metric: str) -> None:

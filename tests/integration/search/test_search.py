@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,28 @@ def test_the_best_trial_trained_again_gives_the_same_metric(tmp_path: Path) -> N
     again = build_trainer(tmp_path / "again", model_init=model_init)
     again.train(trial=best.hyperparameters)
     assert again.args.learning_rate == best.hyperparameters["learning_rate"]
+    assert again.evaluate()["eval_loss"] == best.objective
+
+
+def test_drawn_values_with_names_of_their_own(tmp_path: Path) -> None:
+    """The space says what a drawn number does: it need not have the name of an argument, nor be its value."""
+
+    def space(trial: Any) -> dict[str, float]:
+        return {"learning_rate": 10 ** trial.suggest_float("exponent", -4, -1), "weight_decay": 0.1}
+
+    trainer = build_trainer(tmp_path)
+    best = trainer.hyperparameter_search(space, n_trials=3, sampler=random_sampler())
+    assert set(best.hyperparameters) == {"exponent"}
+    rate = 10 ** best.hyperparameters["exponent"]
+    trainer.train(trial=best.hyperparameters)
+    assert (trainer.args.learning_rate, trainer.args.weight_decay) == (rate, 0.1)
+    assert trainer.evaluate()["eval_loss"] == best.objective
+    other = build_trainer(tmp_path)
+    assert other.load_best_trial() == best
+    assert (other.args.learning_rate, other.args.weight_decay) == (rate, 0.1)
+    again = build_trainer(tmp_path / "again")
+    again.hp_space = space
+    again.train(trial=optuna.trial.FixedTrial(best.hyperparameters))
     assert again.evaluate()["eval_loss"] == best.objective
 
 
@@ -198,6 +221,7 @@ def test_a_trial_that_fails_is_recorded_and_the_search_goes_on(tmp_path: Path) -
     assert best.objective == 0.4
     reasons = {one.params["weight_decay"]: one.reason for one in read_study(tmp_path).trials}
     assert "the metric is broken" in (reasons[0.1] or {})["text"]
+    assert re.search(rf"{Path(__file__).name}:\d+ in fail_sometimes$", (reasons[0.1] or {})["where"])
     assert (reasons[0.2] or {})["type"] in ("MemoryError", "OutOfMemory")
     assert reasons[0.3] == {"type": "NaN", "text": "the objective is not a number"}
     assert reasons[0.4] is None
@@ -229,6 +253,18 @@ def test_a_search_of_which_all_trials_fail(tmp_path: Path) -> None:
         ({"learning_rate": 1e-3}, "0.001", "low"),
         (lambda trial: {"lr": trial.suggest_float("lr", 1e-4, 1e-2)}, "'lr'", "learning_rate"),
         (lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1, 0)}, "reversed", "low: 0"),
+        (
+            lambda trial: {"learningrate": trial.suggest_float("learning_rate", 0, 1)},
+            "'learningrate'",
+            "learning_rate",
+        ),
+        (lambda trial: None, "returned None", "return"),
+        ({"optim": ["adamw_torch", "adafactr"]}, "optim='adafactr'", "'adafactor'"),
+        (lambda trial: {"optim": trial.suggest_categorical("optim", ["sgd", "sdg"])}, "optim='sdg'", "'sgd'"),
+        ({"learning_rate": {"low": -1.0, "high": 1e-3}}, "learning_rate=-1.0", "learning_rate"),
+        ({"per_device_train_batch_size": [4, 0]}, "per_device_train_batch_size=0", "8"),
+        ({"gradient_accumulation_steps": [1, "two"]}, "gradient_accumulation_steps='two'", "int"),
+        ({"learning_rate.peak": [1e-3]}, "learning_rate.peak", "leave it out"),
     ],
 )
 def test_a_space_that_cannot_be_meant(tmp_path: Path, space: Any, what: str, fix: str) -> None:
@@ -247,8 +283,19 @@ def test_mistakes_before_the_first_trial(tmp_path: Path, monkeypatch: pytest.Mon
         trainer.hyperparameter_search(RATES, n_trails=3)
     with pytest.raises(ConfigError, match="direction"):
         trainer.hyperparameter_search(RATES, direction="up")
-    with pytest.raises(ConfigError, match="no trials"):
-        trainer.hyperparameter_search(RATES, n_trials=0)
+    with pytest.raises(ConfigError, match="direction"):
+        trainer.hyperparameter_search(RATES, direction=None)
+    for number in (0, -1, "3", None):
+        with pytest.raises(ConfigError, match="no trials"):
+            trainer.hyperparameter_search(RATES, n_trials=number)
+    with pytest.raises(ConfigError, match=r"RandomSampler\(\)"):
+        trainer.hyperparameter_search(RATES, sampler=optuna.samplers.RandomSampler)
+    with pytest.raises(ConfigError, match="compute_objective=5"):
+        trainer.hyperparameter_search(RATES, 5)
+    with pytest.raises(ConfigError, match="hp_name='trial'"):
+        trainer.hyperparameter_search(RATES, hp_name="trial")
+    with pytest.raises(ConfigError, match="cannot be opened"):
+        trainer.hyperparameter_search(RATES, storage=f"sqlite:///{tmp_path}/missing/study.db")
     with pytest.raises(KeyError, match="eval_f1"):
         trainer.hyperparameter_search(RATES, "f1", n_trials=1)
     with pytest.raises(MetricError, match="2 directions"):
@@ -263,9 +310,13 @@ def test_mistakes_before_the_first_trial(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.glob("run-*"))
 
 
-def test_an_objective_that_no_evaluation_returns_ends_the_search(tmp_path: Path) -> None:
-    with pytest.raises(KeyError, match="eval_f1"):
-        build_trainer(tmp_path).hyperparameter_search(RATES, lambda metrics: metrics["eval_f1"], n_trials=3)
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [(lambda metrics: metrics["eval_f1"], "eval_f1"), (lambda metrics: None, "returned None")],
+)
+def test_an_objective_that_no_evaluation_returns_ends_the_search(tmp_path: Path, objective: Any, message: str) -> None:
+    with pytest.raises(KeyError, match=message):
+        build_trainer(tmp_path).hyperparameter_search(RATES, objective, n_trials=3)
     assert len(list(tmp_path.glob("run-*"))) == 1
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ostinato import TrainerCallback
+from ostinato import Trainer, TrainerCallback
 from ostinato.journal.study_record import read_study
 from tests.support.long_tests import long_only
 from tests.support.searches import RATES, SOURCE, build_trainer
@@ -69,11 +69,19 @@ class Die(TrainerCallback):
             os._exit(1)
 
 
+class Counted(Trainer):
+    def _tune_save_checkpoint(self, checkpoint_dir: str) -> None:
+        with (Path(self.args.output_dir) / "for_ray.txt").open("a") as file:
+            file.write(f"{self.state.global_step}\n")
+        super()._tune_save_checkpoint(checkpoint_dir)
+
+
 def test_a_trial_that_dies_is_tried_again_from_its_checkpoint(tmp_path: Path) -> None:
-    trainer = build_trainer(tmp_path, callbacks=[Die()], save_strategy="epoch")
+    trainer = build_trainer(tmp_path, cls=Counted, callbacks=[Die()], save_strategy="epoch")
     best = trainer.hyperparameter_search({"learning_rate": [1e-2]}, n_trials=1, backend="ray")
     (trial,) = read_study(tmp_path).trials
     assert trial.times_begun == 2
+    assert (tmp_path / "for_ray.txt").read_text().split() == ["4", "8"]  # the second process went on from step 4
     whole = build_trainer(tmp_path / "whole", learning_rate=1e-2)
     whole.train()
     assert whole.evaluate()["eval_loss"] == best.objective
