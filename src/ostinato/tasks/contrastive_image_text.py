@@ -76,15 +76,10 @@ class ContrastiveImageText(ImageRecipe):
         for split in splits.values():
             split.require([self.caption_column], {self.caption_column: "--caption_column"})
 
-    def check_split(self, split: Split) -> None:
-        super().check_split(split)
-        split.check_column(
+    def find_bad_values(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        return split.find_wrong(
             self.caption_column, _has_caption, "there is no caption", "add a caption, or remove the row"
         )
-
-    def check_row(self, row: Mapping[str, Any], purpose: str) -> None:
-        super().check_row(row, purpose)
-        self._get_caption(row, purpose)
 
     def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         rows = self.training.per_device_train_batch_size
@@ -103,12 +98,6 @@ class ContrastiveImageText(ImageRecipe):
     def _get_caption(self, row: Mapping[str, Any], purpose: str) -> str:
         """Return the caption of a row; of several, a random one in training, the first otherwise."""
         caption = row[self.caption_column]
-        if not _has_caption(caption):
-            raise DataError(
-                f"column {self.caption_column!r}: there is no caption",
-                f"the value is {caption!r}",
-                "add a caption, or remove the row",
-            )
         if isinstance(caption, str):
             return caption
         return random.choice(caption) if purpose == TRAIN else caption[0]

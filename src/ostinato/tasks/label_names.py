@@ -37,7 +37,7 @@ class Labels:
             labels = cls(tuple(range(len(feature.names))), tuple(feature.names), is_multilabel)
         else:
             for split in splits:
-                split.check_column(column, _is_label, "there is no label", "add the label, or remove the row")
+                split.check_column(column, is_label, "there is no label", "add the label, or remove the row")
             sources = splits[:1] if first.name == TRAIN else splits
             found = {
                 one
@@ -134,9 +134,10 @@ def find_likeliest(scores: np.ndarray) -> tuple[int, float]:
     return best, float(probabilities[best] / probabilities.sum())
 
 
-def _is_label(value: Any) -> bool:
+def is_label(value: Any) -> bool:
+    """Return whether a value of a row is a label, or a list of labels."""
     if isinstance(value, list):
-        return all(_is_label(one) for one in value)
+        return all(is_label(one) for one in value)
     return value is not None and value == value  # NaN is how csv represents an empty field
 
 

@@ -88,7 +88,7 @@ class SemanticSegmentation(ImageRecipe):
 
     def check_row(self, row: Mapping[str, Any], purpose: str) -> None:
         image = self.open_row(row, purpose)
-        if row.get(self.mask_column) is not None:
+        if row.get(self.mask_column) is not None or purpose != TEST:
             self._open_checked_mask(row, image, purpose)
 
     def inspect_splits(self, splits: Mapping[str, Split]) -> None:

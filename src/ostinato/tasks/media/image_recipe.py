@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ostinato import ConfigError
 
-from ..rows import TRAIN, Split
+from ..rows import TEST, TRAIN, Split
 from ..task_arguments import ModelArguments, flag
 from .image_augmentation import ImageAugmentation, apply_crop, as_image
 from .image_processors import Pixels, load_image_processor
@@ -128,7 +128,5 @@ class ImageRecipe(MediaRecipe):
             return made
         return self.pixels.process(made if not isinstance(made, Tensor) else made.permute(1, 2, 0).numpy())
 
-    def find_file(self, row: Mapping[str, Any]) -> str:
-        """Return the name of a row's image, as the row has it."""
-        file = MediaFile.from_value(row[self.media_column], Path())
-        return "" if file is None else file.name
+    def draw_row(self, row: Mapping[str, Any], purpose: str = TEST) -> Any:
+        return self.open_row(row, purpose)
