@@ -15,6 +15,7 @@ from ostinato import ConfigError, Trainer, TrainerCallback
 from ostinato.logging import get_logger
 
 from .media.audio_augmentation import take_random_window
+from .media.audio_pictures import draw_recording
 from .media.audio_recipe import AudioArguments, AudioModelArguments, AudioRecipe
 from .media.frame_lengths import count_frames
 from .media.frame_masks import MaskedCollator, draw_mask, draw_negatives
@@ -184,8 +185,9 @@ class SpeechPretraining(AudioRecipe):
         """Draw a few of the recordings."""
         pictures = []
         for number in range(min(_SHOWN_PICTURES, len(rows))):
-            picture = self.draw_row(rows[number], VALIDATION)
-            pictures.append(Picture(picture, self.find_file(rows[number])))
+            samples = self.open_row(rows[number], VALIDATION)
+            seconds = f"{len(samples) / (self.rate or 1):.1f} s"
+            pictures.append(Picture(draw_recording(samples, self.rate or 1), self.find_file(rows[number]), seconds))
         write_gallery(directory, "recordings", "Recordings", pictures)
 
     def get_card_arguments(self) -> dict[str, Any]:

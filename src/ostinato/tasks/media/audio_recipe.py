@@ -202,8 +202,8 @@ class AudioRecipe(MediaRecipe):
                     row[name] = self.spectrogram_masks(row[name], self.time_axis)
         return row
 
-    def draw_row(self, row: Mapping[str, Any], purpose: str = TEST) -> Any:
-        return draw_recording(self.open_row(row, purpose), self.rate or 1)
+    def draw_row(self, row: Mapping[str, Any]) -> Any:
+        return draw_recording(self.open_row(row, TEST), self.rate or 1)
 
     @property
     def time_axis(self) -> int:

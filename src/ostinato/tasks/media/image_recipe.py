@@ -128,5 +128,5 @@ class ImageRecipe(MediaRecipe):
             return made
         return self.pixels.process(made if not isinstance(made, Tensor) else made.permute(1, 2, 0).numpy())
 
-    def draw_row(self, row: Mapping[str, Any], purpose: str = TEST) -> Any:
-        return self.open_row(row, purpose)
+    def draw_row(self, row: Mapping[str, Any]) -> Any:
+        return self.open_row(row, TEST)

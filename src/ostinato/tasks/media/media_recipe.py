@@ -11,7 +11,7 @@ from ostinato import DataError
 
 from ..models import load_config
 from ..recipe import Recipe
-from ..rows import TEST, TRAIN, Split, find_purposes, read_splits
+from ..rows import TRAIN, Split, find_purposes, read_splits
 from ..task_arguments import DataArguments, ModelArguments
 from .decoded_cache import DecodedCache
 from .media_arguments import MediaArguments
@@ -135,8 +135,8 @@ class MediaRecipe(Recipe):
         file = MediaFile.from_value(row[self.media_column], Path())
         return "" if file is None else file.name
 
-    def draw_row(self, row: Mapping[str, Any], purpose: str = TEST) -> Any:
-        """Return the picture of a row for the report, an image of Pillow."""
+    def draw_row(self, row: Mapping[str, Any]) -> Any:
+        """Return the picture of a row to predict for the report, an image of Pillow."""
         raise NotImplementedError
 
     def describe_features(self, features: Any) -> str:
