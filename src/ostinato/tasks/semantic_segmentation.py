@@ -49,7 +49,11 @@ class SegmentationArguments(ImageArguments):
     id2label: str | None = flag(
         None, "A JSON file with the labels: a list of names, or an object from numbers to names."
     )
-    do_reduce_labels: bool = flag(False, "0 in a mask means no label; the labels from 1 on are numbered from 0.")
+    do_reduce_labels: bool = flag(
+        False,
+        "0 in a mask means no label; the labels from 1 on are numbered from 0.",
+        aliases=["--reduce_labels"],
+    )
     crop_scale: float = flag(0.25, "The smallest share of an image's area that a random crop keeps.")
 
 

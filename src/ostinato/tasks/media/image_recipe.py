@@ -27,7 +27,9 @@ class ImageArguments(MediaArguments):
     """The column of images, their size, and the augmentation of training images."""
 
     image_column_name: str | None = flag(
-        None, "The column with the images (paths, relative to the file, or bytes), if not 'image' or 'image_path'."
+        None,
+        "The column with the images (paths, relative to the file, or bytes), if not 'image' or 'image_path'.",
+        aliases=["--image_column"],
     )
     image_size: int | None = flag(None, "The side of the model's images in pixels, if not that of the processor.")
     random_resized_crop: bool = flag(True, "Train on a random part of each image, scaled to the model's size.")

@@ -17,15 +17,14 @@ from ..label_names import Labels, is_label
 from ..rows import TEST, Split, format_names
 from ..task_arguments import flag
 from .gallery import Picture, write_gallery
-from .media_arguments import MediaArguments
 from .media_recipe import MediaRecipe
 
 _SHOWN_PICTURES, _SHOWN_LINES, _SHOWN_LABELS = 24, 3, 5
 
 
 @dataclass
-class LabelArguments(MediaArguments):
-    """The labels, and what is measured."""
+class LabelArguments:
+    """The labels, and what is measured: an addition to the arguments of images or sound."""
 
     label_column_name: str | None = flag(None, "The column with the label, if not 'label' or 'labels'.")
     metric_name: str | None = flag(

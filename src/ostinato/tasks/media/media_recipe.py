@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ostinato import DataError
+from ostinato.logging import get_logger
 
 from ..models import load_config
 from ..recipe import Recipe
@@ -41,6 +42,11 @@ class MediaRecipe(Recipe):
         directory = arguments.decoded_cache_dir
         self.cache = None if directory is None else DecodedCache(Path(directory))
         self.directories: dict[str, Path] = {}
+        for name in ("preprocessing_num_workers", "overwrite_cache"):
+            if getattr(arguments, name):
+                get_logger().info(
+                    f"--{name} has no effect: rows are read when they are needed (--dataloader_num_workers)"
+                )
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
