@@ -210,6 +210,30 @@ def test_an_unreadable_file_is_named_or_skipped(model: str, mistake: str, capsys
     assert re.search(r"skipped dev, row 1(, column 'audio')?: bell/000.wav", capsys.readouterr().err)
 
 
+def test_short_recordings_and_missing_labels_are_named_or_skipped(
+    model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(Path("train"), 8)
+    soundfile.write("train/short.wav", np.full(20, 0.1) * np.arange(20), RATE)
+    rows = [{"audio": f"train/{name}/{n:03}.wav", "label": name} for n, name in enumerate(NAMES * 2)]
+    rows[2]["label"], rows[5]["audio"] = None, "train/short.wav"
+    words = ["--model_name_or_path", model, "--train_file", write_rows(Path("rows.jsonl"), rows), *SHORT]
+    words += ["--train_val_split", "0", "--do_train"]
+    with pytest.raises(DataError, match=r"rows.jsonl, row 3, column 'label': there is no label"):
+        run(TASK, words)
+    finished = run(TASK, [*words, "--skip_bad_rows"])
+    assert finished.metrics["train_samples"] == 6
+    told = capsys.readouterr().err
+    assert "skipped rows.jsonl, row 3, column 'label': there is no label" in told
+    assert "skipped rows.jsonl, row 6, column 'audio': the recording is too short" in told
+    write_rows(Path("rows.jsonl"), [row for row in rows if row["label"]])
+    with pytest.raises(DataError, match=r"rows.jsonl, row 5, column 'audio': the recording is too short"):
+        run(TASK, words)
+    predict = ["--model_name_or_path", model, "--test_file", "rows.jsonl", "--do_predict", "--skip_bad_rows", *SHORT]
+    with pytest.raises(DataError, match=r"row 5, column 'audio': the recording is too short"):
+        run(TASK, predict)
+
+
 def test_a_label_with_one_recording(model: str) -> None:
     record(Path("train"), 8)
     note = synthesize_note("bell", random.Random(0))

@@ -202,6 +202,35 @@ def test_help_is_readable(task: str, capsys: pytest.CaptureFixture[str], monkeyp
     assert "(default: None)" not in text
 
 
+COMMON = "dataset_name dataset_config_name max_train_samples max_eval_samples model_name_or_path cache_dir token"
+IMAGES = f"{COMMON} config_name model_revision trust_remote_code image_processor_name train_val_split"
+SOUND = f"{COMMON} trust_remote_code audio_column_name train_split_name eval_split_name freeze_feature_encoder"
+SPEECH = f"{SOUND} text_column_name max_duration_in_seconds preprocessing_num_workers overwrite_cache"
+SCRIPT_FLAGS = {  # of transformers' example scripts
+    "image-classification": f"{IMAGES} train_dir validation_dir image_column_name label_column_name model_type",
+    "image-pretraining-mae": f"{IMAGES} train_dir mask_ratio norm_pix_loss base_learning_rate config_overrides",
+    "image-pretraining-mim": f"{IMAGES} mask_patch_size config_name_or_path image_size patch_size encoder_stride",
+    "semantic-segmentation": f"{IMAGES} do_reduce_labels reduce_labels",
+    "contrastive-image-text": f"{IMAGES} image_column caption_column max_seq_length freeze_vision_model "
+    "freeze_text_model tokenizer_name use_fast_tokenizer test_file overwrite_cache preprocessing_num_workers",
+    "audio-classification": f"{SOUND} train_file eval_file label_column_name max_length_seconds attention_mask "
+    "feature_extractor_name freeze_feature_extractor ignore_mismatched_sizes",
+    "speech-recognition-ctc": f"{SPEECH} tokenizer_name_or_path chars_to_ignore eval_metrics unk_token pad_token "
+    "word_delimiter_token ctc_zero_infinity layerdrop mask_time_prob target_language adapter_attn_dim",
+    "speech-recognition-seq2seq": f"{SPEECH} feature_extractor_name freeze_encoder forced_decoder_ids language task "
+    "suppress_tokens apply_spec_augment do_lower_case use_fast_tokenizer",
+    "speech-pretraining": "max_gumbel_temperature min_gumbel_temperature gumbel_temperature_decay mask_time_prob "
+    "mask_time_length min_duration_in_seconds validation_split_percentage audio_column_name",
+}
+
+
+@pytest.mark.parametrize("task", SCRIPT_FLAGS)
+def test_flags_of_the_scripts_for_images_and_sound(task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", task, "--help"])
+    known = set(re.findall(r"--(\w+)", capsys.readouterr().out))
+    assert set(SCRIPT_FLAGS[task].split()) - known == set()
+
+
 # ---- files of options ---------------------------------------------------------------------------------------------
 
 YAML = """

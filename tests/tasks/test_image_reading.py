@@ -185,6 +185,11 @@ def test_pictures_of_a_report_are_read_as_untrusted() -> None:
     page = render_galleries(Path("out"))
     assert "data:image/png;base64," in page and "&lt;script&gt;" in page and "<script>" not in page
     check_self_contained(render_page("title", "what", page))
+    assert "<figure>" in page
+    write_gallery(Path("row"), "a", "Title", [Picture(draw().resize((1800, 600)), "three in a row")])
+    assert "<figure class=wide>" in render_galleries(Path("row"))
+    with pillow.open("row/gallery/a-0.png") as thumbnail:
+        assert thumbnail.size == (512, 171)
     listed = Path("out/gallery/a.json").read_text()
     Path("out/secret.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     Path("out/gallery/a.json").write_text(listed.replace("a-0.png", "../secret.png"))

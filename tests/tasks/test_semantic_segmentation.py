@@ -201,6 +201,24 @@ def test_wrong_masks_are_named_or_skipped(model: str, mistake: str) -> None:
     assert list(finished.trainer.skipped_rows) == [3]
 
 
+def test_evaluation_rows_without_a_mask_are_skipped(model: str) -> None:
+    rows = draw("train", 8)
+    train = write_rows(Path("rows.jsonl"), rows)
+    rows[1]["label"] = None
+    words = [
+        "--model_name_or_path",
+        model,
+        "--train_file",
+        train,
+        "--skip_bad_rows",
+        *SHORT,
+        "--num_train_epochs",
+        "1",
+    ]
+    finished = run(TASK, [*words, "--validation_file", write_rows(Path("dev.jsonl"), rows)])
+    assert finished.metrics["eval_samples"] == 7
+
+
 def test_labels_that_are_no_labels(model: str) -> None:
     rows = draw("train", 8)
     words = ["--model_name_or_path", model, "--train_file", write_rows(Path("rows.jsonl"), rows), *SHORT]

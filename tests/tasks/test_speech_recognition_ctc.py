@@ -241,6 +241,22 @@ def test_rows_that_cannot_be_learned_are_left_out(model: str, capsys: pytest.Cap
     assert len(finished.trainer.skipped_rows) == 1
 
 
+def test_texts_that_cannot_be_learned_are_skipped(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model_name_or_path", model, "--train_file", record("train", 8), "--validation_file", "train.jsonl"]
+    save_tokenizer([row["text"].lower() for row in read_rows(Path("train.jsonl"))] + ["zero six"])
+    rows = read_rows(Path("train.jsonl"))
+    rows[1]["text"], rows[2]["text"], rows[5]["text"] = None, "zwölf", "one " * 99
+    write_rows(Path("train.jsonl"), rows)
+    finished = run(TASK, [*words, "--tokenizer_name_or_path", "tokenizer", "--skip_bad_rows", *SHORT])
+    told = capsys.readouterr().err
+    assert "skipped train.jsonl, row 2, column 'text': there is no text to recognize" in told
+    assert "skipped train.jsonl, row 3, column 'text': the tokenizer has no 'l', 'ö'" in told
+    assert "texts have more characters than the recordings have frames; the first is train.jsonl, row 6" in told
+    kept = [row["audio"] for row in finished.trainer.train_dataset.split.rows]
+    assert kept == [f"train/{number:03}.wav" for number in (0, 3, 4, 6, 7)]
+    assert finished.metrics["eval_samples"] == 6  # an evaluation keeps long texts
+
+
 def test_blanks_follow_the_end_of_a_recording(model: str) -> None:
     """What is predicted for a recording does not depend on the padding of its batch."""
     words = ["--model_name_or_path", model, "--train_file", record("train", 8), "--do_train", *SHORT]

@@ -218,6 +218,16 @@ def test_mistakes_are_named(model: str, mistake: str) -> None:
         run(TASK, [*words, *more])
 
 
+def test_long_texts_are_skipped(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = record("train", 6)
+    rows = read_rows(Path(file))
+    rows[2]["text"] = "nine " * 20
+    write_rows(Path(file), rows)
+    words = ["--model_name_or_path", model, "--train_file", file, "--do_train", "--train_val_split", "0", *SHORT]
+    assert run(TASK, [*words, "--skip_bad_rows"]).metrics["train_samples"] == 5
+    assert "skipped train.jsonl, row 3, column 'text': the text has 22 tokens" in capsys.readouterr().err
+
+
 def test_a_new_whisper_has_windows_of_whole_seconds() -> None:
     words = ["--model_type", "whisper", "--train_tokenizer", "--train_file", record("train", 4), "--do_train", *SHORT]
     with pytest.raises(ConfigError, match=r"(?s)max_source_positions=70 is no whole number.*max_source_positions=50"):

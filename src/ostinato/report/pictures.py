@@ -53,10 +53,17 @@ def _render_figures(pictures: list[Any], directory: Path) -> Iterator[str]:
         caption, text = escape(picture.get("caption") or ""), escape(picture.get("text") or "")
         sign, kind = _MARKS.get(str(picture.get("mark")), ("", ""))
         mark = f'<b class="{kind}">{sign}</b> ' if sign else ""
+        figure = "<figure class=wide>" if _is_wide(data) else "<figure>"
         yield (
-            f'<figure><img alt="{caption}" src="data:image/png;base64,{base64.b64encode(data).decode()}">'
+            f'{figure}<img alt="{caption}" src="data:image/png;base64,{base64.b64encode(data).decode()}">'
             f"<div>{mark}{caption}</div><div class=mut>{text}</div></figure>"
         )
+
+
+def _is_wide(png: bytes) -> bool:
+    """Return whether a picture is twice as wide as high, such as several images in a row; its header says so."""
+    width, height = int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
+    return width >= 2 * height > 0
 
 
 def _read_png(name: Any, directory: Path) -> bytes | None:

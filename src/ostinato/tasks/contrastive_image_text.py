@@ -12,15 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ostinato import ConfigError, DataError
+from ostinato import DataError
 from ostinato.logging import get_logger
 
+from .dual_encoders import (
+    DualEncoderArguments,
+    build_pair_processor,
+    fit_text_config,
+    load_pair,
+    load_pair_config,
+    load_pair_image_processor,
+)
 from .media.gallery import Picture, write_gallery
-from .media.image_processors import create_image_processor, find_image_size, load_image_processor, set_size
-from .media.image_recipe import ImageArguments, ImageModelArguments, ImageRecipe
-from .models import build_hub_arguments, import_transformers, load_config, load_pretrained, load_tokenizer
+from .media.image_recipe import ImageArguments, ImageRecipe
+from .models import load_config, load_tokenizer
 from .rows import TEST, TRAIN, Split
-from .task_arguments import TokenizerArguments, flag
+from .task_arguments import flag
 from .text_models import train_recipe_tokenizer
 from .text_retrieval import measure_retrieval
 
@@ -40,18 +47,6 @@ class ContrastiveArguments(ImageArguments):
     horizontal_flip: bool = flag(False, "Mirror training images with probability 0.5; captions may say left or right.")
 
 
-@dataclass
-class ContrastiveModelArguments(TokenizerArguments, ImageModelArguments):
-    """A dual encoder of two models, in place of one that is named whole."""
-
-    vision_model_name_or_path: str | None = flag(None, "The vision model of a new dual encoder, by path or name.")
-    text_model_name_or_path: str | None = flag(None, "The text model of a new dual encoder, by path or name.")
-
-    @property
-    def is_pair(self) -> bool:
-        return self.vision_model_name_or_path is not None or self.text_model_name_or_path is not None
-
-
 class ContrastiveImageText(ImageRecipe):
     """Recipe that moves an image and its caption nearer to one another than to the others of a batch."""
 
@@ -59,7 +54,7 @@ class ContrastiveImageText(ImageRecipe):
     summary = "Match images with texts: train a CLIP, or a dual encoder of two models."
     model_class = "AutoModel"
     arguments_class = ContrastiveArguments
-    model_arguments_class = ContrastiveModelArguments
+    model_arguments_class = DualEncoderArguments
     # The tokens stand for the captions in the metric; the loss is computed by the model.
     defaults = {"label_names": ["input_ids"]}
 
@@ -76,15 +71,10 @@ class ContrastiveImageText(ImageRecipe):
         for split in splits.values():
             split.require([self.caption_column], {self.caption_column: "--caption_column"})
 
-    def check_split(self, split: Split) -> None:
-        super().check_split(split)
-        split.check_column(
+    def find_bad_values(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        return split.find_wrong(
             self.caption_column, _has_caption, "there is no caption", "add a caption, or remove the row"
         )
-
-    def check_row(self, row: Mapping[str, Any], purpose: str) -> None:
-        super().check_row(row, purpose)
-        self._get_caption(row, purpose)
 
     def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         rows = self.training.per_device_train_batch_size
@@ -103,12 +93,6 @@ class ContrastiveImageText(ImageRecipe):
     def _get_caption(self, row: Mapping[str, Any], purpose: str) -> str:
         """Return the caption of a row; of several, a random one in training, the first otherwise."""
         caption = row[self.caption_column]
-        if not _has_caption(caption):
-            raise DataError(
-                f"column {self.caption_column!r}: there is no caption",
-                f"the value is {caption!r}",
-                "add a caption, or remove the row",
-            )
         if isinstance(caption, str):
             return caption
         return random.choice(caption) if purpose == TRAIN else caption[0]
@@ -116,56 +100,20 @@ class ContrastiveImageText(ImageRecipe):
     # ---- model -----------------------------------------------------------------------------------------------
 
     def load_config(self, arguments: Any) -> Any:
-        if not arguments.is_pair:
-            return load_config(arguments)
-        if arguments.vision_model_name_or_path is None or arguments.text_model_name_or_path is None:
-            raise ConfigError(
-                what="a dual encoder of one model",
-                why="--vision_model_name_or_path and --text_model_name_or_path belong together",
-                fix="name both; or a whole model with --model_name_or_path",
-            )
-        vision, text = (
-            load_config(replace(arguments, model_name_or_path=name))
-            for name in (arguments.vision_model_name_or_path, arguments.text_model_name_or_path)
-        )
-        vision = getattr(vision, "vision_config", vision)  # of a CLIP, its vision part
-        kind = import_transformers().VisionTextDualEncoderConfig
-        return kind.from_vision_text_configs(vision, text)
+        return load_pair_config(arguments) if arguments.is_pair else load_config(arguments)
 
     def load_processor(self, arguments: Any, splits: Mapping[str, Split]) -> Any:
-        transformers = import_transformers()
         if arguments.train_tokenizer:
             self.tokenizer = train_recipe_tokenizer(self, arguments, self.config.text_config, splits)
-            _fit_text_config(self.config.text_config, self.tokenizer)
+            fit_text_config(self.config.text_config, self.tokenizer)
         else:
-            named = arguments.tokenizer_name or arguments.text_model_name_or_path
-            self.tokenizer = load_tokenizer(replace(arguments, tokenizer_name=named))
-        images = replace(
-            arguments, model_name_or_path=arguments.vision_model_name_or_path or arguments.model_name_or_path
-        )
-        if images.model_name_or_path is None and arguments.image_processor_name is None:
-            image_processor = create_image_processor(self.config)
-            set_size(image_processor, self.arguments.image_size or find_image_size(self.config))
-        else:
-            name, size = arguments.image_processor_name, self.arguments.image_size
-            image_processor = load_image_processor(images, name, self.config, size)
+            self.tokenizer = load_tokenizer(replace(arguments, tokenizer_name=arguments.text_source))
+        image_processor = load_pair_image_processor(arguments, self.config, self.arguments.image_size)
         self.set_pixels(image_processor)
-        is_clip = self.config.model_type == "clip"
-        kind = transformers.CLIPProcessor if is_clip else transformers.VisionTextDualEncoderProcessor
-        return kind(image_processor, self.tokenizer)
+        return build_pair_processor(self.config, image_processor, self.tokenizer)
 
     def load_model(self, arguments: Any) -> Any:
-        if not arguments.is_pair:
-            return super().load_model(arguments)
-        kind, options = import_transformers().VisionTextDualEncoderModel, build_hub_arguments(arguments)
-        names = arguments.vision_model_name_or_path, arguments.text_model_name_or_path
-        vision, text = (
-            load_pretrained(import_transformers().AutoModel, name, "model", config=config, **options)
-            for name, config in zip(names, (self.config.vision_config, self.config.text_config), strict=True)
-        )
-        model = kind(config=self.config, vision_model=getattr(vision, "vision_model", vision), text_model=text)
-        get_logger().info("the projections of the two models into one space are new")
-        return model
+        return load_pair(arguments, self.config) if arguments.is_pair else super().load_model(arguments)
 
     def prepare_model(self, model: Any) -> None:
         arguments = self.arguments
@@ -283,11 +231,3 @@ def _has_caption(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(map(_has_caption, value))
     return isinstance(value, str) and bool(value.strip())
-
-
-def _fit_text_config(config: Any, tokenizer: Any) -> None:
-    """Write the size and the special ids of a trained tokenizer into the config of a new text model."""
-    config.vocab_size = len(tokenizer)
-    config.pad_token_id = tokenizer.pad_token_id
-    config.bos_token_id = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.cls_token_id
-    config.eos_token_id = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id

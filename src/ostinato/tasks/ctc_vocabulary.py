@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ostinato import ConfigError
+from ostinato import ConfigError, DataError
 
 from .models import import_transformers
 from .rows import Split, format_names
@@ -96,8 +96,10 @@ def build_tokenizer(
         )
 
 
-def check_characters(split: Split, column: str, texts: Iterable[str], tokenizer: Any) -> None:
-    """Raise for the first row with characters that a given vocabulary does not have."""
+def find_unknown_characters(
+    split: Split, column: str, texts: Iterable[str], tokenizer: Any
+) -> Iterator[tuple[int, DataError]]:
+    """Yield the rows with characters that a given vocabulary does not have, with an error."""
     known = {*tokenizer.get_vocab(), " "}
     if getattr(tokenizer, "do_lower_case", False):
         known |= {token.lower() for token in known}
@@ -108,11 +110,7 @@ def check_characters(split: Split, column: str, texts: Iterable[str], tokenizer:
         if unknown:
             shown = format_names([repr(one) for one in unknown])
             other_case = all({one.lower(), one.upper()} & known for one in unknown)
-            raise split.build_error(
-                row,
-                column,
-                f"the tokenizer has no {shown}",
-                "use --do_lower_case false, as it knows upper case"
-                if other_case
-                else f"add --chars_to_ignore '{''.join(unknown)}', or make a vocabulary: --train_tokenizer",
-            )
+            fix = f"add --chars_to_ignore '{''.join(unknown)}', or make a vocabulary: --train_tokenizer"
+            if other_case:
+                fix = "use --do_lower_case false, as it knows upper case"
+            yield row, split.build_error(row, column, f"the tokenizer has no {shown}", fix)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ostinato import ConfigError
 from ostinato.logging import get_logger
 
 from .rows import TRAIN, Split, format_names
@@ -37,7 +40,7 @@ class Labels:
             labels = cls(tuple(range(len(feature.names))), tuple(feature.names), is_multilabel)
         else:
             for split in splits:
-                split.check_column(column, _is_label, "there is no label", "add the label, or remove the row")
+                split.check_column(column, is_label, "there is no label", "add the label, or remove the row")
             sources = splits[:1] if first.name == TRAIN else splits
             found = {
                 one
@@ -134,9 +137,34 @@ def find_likeliest(scores: np.ndarray) -> tuple[int, float]:
     return best, float(probabilities[best] / probabilities.sum())
 
 
-def _is_label(value: Any) -> bool:
+def read_label_names(path: Path) -> list[str]:
+    """Return the names that a JSON file gives to the labels of an image's pixels, by their numbers."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"--id2label {path} cannot be read", str(error), "name a JSON file with the labels"
+        ) from None
+    if isinstance(content, dict) and all(str(key).isdigit() for key in content):
+        names = [str(content[key]) for key in sorted(content, key=int)]
+        numbers = sorted(map(int, content))
+    elif isinstance(content, list):
+        names, numbers = list(map(str, content)), list(range(len(content)))
+    else:
+        names, numbers = [], []
+    if len(names) < 2 or numbers != list(range(len(names))):
+        raise ConfigError(
+            what=f"--id2label {path} does not name the labels",
+            why="it holds a list of at least two names, or an object from the numbers 0, 1, 2, … to names",
+            fix='write ["sky", "tree"] or {"0": "sky", "1": "tree"}',
+        )
+    return names
+
+
+def is_label(value: Any) -> bool:
+    """Return whether a value of a row is a label, or a list of labels."""
     if isinstance(value, list):
-        return all(_is_label(one) for one in value)
+        return all(is_label(one) for one in value)
     return value is not None and value == value  # NaN is how csv represents an empty field
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -73,17 +73,27 @@ class Split:
         shown = repr(value) if len(repr(value)) <= 80 else f"{repr(value)[:77]}..."
         return DataError(f"{self.locate(row, column)}: {what}", f"the value is {shown}", fix)
 
+    def get_number(self, row: int) -> int:
+        """Return the number of a row in the source, from 0."""
+        return row if self.numbers is None else int(self.numbers[row])
+
     def locate(self, row: int, column: str | None = None) -> str:
         """Return where a row or a value of it is, for messages."""
-        number = row if self.numbers is None else int(self.numbers[row])
-        return f"{self.source}, row {number + 1}" + ("" if column is None else f", column {column!r}")
+        return f"{self.source}, row {self.get_number(row) + 1}" + ("" if column is None else f", column {column!r}")
 
     def check_column(self, column: str, is_right: Callable[[Any], bool], what: str, fix: str) -> None:
         """Raise for the first row whose value in a column is not right."""
+        for _, error in self.find_wrong(column, is_right, what, fix):
+            raise error
+
+    def find_wrong(
+        self, column: str, is_right: Callable[[Any], bool], what: str, fix: str
+    ) -> Iterator[tuple[int, DataError]]:
+        """Yield the rows whose value in a column is not right, each with the error about it."""
         try:
             for row, value in enumerate(self.read_column(column)):
                 if not is_right(value):
-                    raise self.build_error(row, column, what, fix)
+                    yield row, self.build_error(row, column, what, fix)
         except UnicodeDecodeError as error:  # JSON is not decoded before it is accessed
             raise find_encoding_error(Path(self.source)) or error from None
 

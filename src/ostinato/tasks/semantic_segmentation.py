@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from ostinato import ConfigError, DataError
+from ostinato import DataError
 from ostinato.logging import get_logger
 from ostinato.metrics import metric
 
+from .label_names import read_label_names
 from .media.gallery import Picture, write_gallery
 from .media.image_augmentation import apply_crop
 from .media.image_recipe import ImageArguments, ImageRecipe
@@ -49,7 +49,11 @@ class SegmentationArguments(ImageArguments):
     id2label: str | None = flag(
         None, "A JSON file with the labels: a list of names, or an object from numbers to names."
     )
-    do_reduce_labels: bool = flag(False, "0 in a mask means no label; the labels from 1 on are numbered from 0.")
+    do_reduce_labels: bool = flag(
+        False,
+        "0 in a mask means no label; the labels from 1 on are numbered from 0.",
+        aliases=["--reduce_labels"],
+    )
     crop_scale: float = flag(0.25, "The smallest share of an image's area that a random crop keeps.")
 
 
@@ -79,7 +83,7 @@ class SemanticSegmentation(ImageRecipe):
             if not split.name.startswith(TEST):
                 split.require([self.mask_column], {self.mask_column: "--label_column_name"})
         if self.arguments.id2label is not None:
-            self.known_names = _read_class_names(Path(self.arguments.id2label))
+            self.known_names = read_label_names(Path(self.arguments.id2label))
 
     def check_split(self, split: Split) -> None:
         super().check_split(split)
@@ -88,7 +92,7 @@ class SemanticSegmentation(ImageRecipe):
 
     def check_row(self, row: Mapping[str, Any], purpose: str) -> None:
         image = self.open_row(row, purpose)
-        if row.get(self.mask_column) is not None:
+        if row.get(self.mask_column) is not None or purpose != TEST:
             self._open_checked_mask(row, image, purpose)
 
     def inspect_splits(self, splits: Mapping[str, Split]) -> None:
@@ -236,26 +240,3 @@ class SemanticSegmentation(ImageRecipe):
 
     def get_card_arguments(self) -> dict[str, Any]:
         return {"tasks": "image-segmentation", "tags": ["vision"]}
-
-
-def _read_class_names(path: Path) -> list[str]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--id2label {path} cannot be read", str(error), "name a JSON file with the labels"
-        ) from None
-    if isinstance(content, dict) and all(str(key).isdigit() for key in content):
-        names = [str(content[key]) for key in sorted(content, key=int)]
-        numbers = sorted(map(int, content))
-    elif isinstance(content, list):
-        names, numbers = list(map(str, content)), list(range(len(content)))
-    else:
-        names, numbers = [], []
-    if len(names) < 2 or numbers != list(range(len(names))):
-        raise ConfigError(
-            what=f"--id2label {path} does not name the labels",
-            why="it holds a list of at least two names, or an object from the numbers 0, 1, 2, … to names",
-            fix='write ["sky", "tree"] or {"0": "sky", "1": "tree"}',
-        )
-    return names

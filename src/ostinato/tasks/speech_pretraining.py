@@ -20,7 +20,7 @@ from .media.audio_recipe import AudioArguments, AudioModelArguments, AudioRecipe
 from .media.frame_lengths import count_frames
 from .media.frame_masks import MaskedCollator, draw_mask, draw_negatives
 from .media.gallery import Picture, write_gallery
-from .rows import TRAIN, Split
+from .rows import TRAIN, VALIDATION, Split
 from .task_arguments import flag
 
 _SHOWN_PICTURES = 8
@@ -126,8 +126,9 @@ class SpeechPretraining(AudioRecipe):
                 setattr(config, name, value)
         if not config.apply_spec_augment:
             config.apply_spec_augment = True  # else the model would ignore its masks
-        headers = [info for some in self.headers.values() for info in some if info is not None]
-        shortest = min(min(info.seconds, self.shortest_window) for info in headers)
+        headers = [info for some in self.headers.values() for info in some.values() if info is not None]
+        shortest = min((info.seconds for info in headers), default=self.shortest_window)
+        shortest = min(shortest, self.shortest_window)
         frames = count_frames(config, int(shortest * (self.rate or 1))) or 0
         if frames < 2 * config.mask_time_length:
             shorter = max(2, frames // 4)
@@ -184,9 +185,9 @@ class SpeechPretraining(AudioRecipe):
         """Draw a few of the recordings."""
         pictures = []
         for number in range(min(_SHOWN_PICTURES, len(rows))):
-            samples = self.open_row(rows[number], "validation")
+            samples = self.open_row(rows[number], VALIDATION)
             seconds = f"{len(samples) / (self.rate or 1):.1f} s"
-            pictures.append(Picture(draw_recording(samples, self.rate or 1), self.find_name(rows[number]), seconds))
+            pictures.append(Picture(draw_recording(samples, self.rate or 1), self.find_file(rows[number]), seconds))
         write_gallery(directory, "recordings", "Recordings", pictures)
 
     def get_card_arguments(self) -> dict[str, Any]:

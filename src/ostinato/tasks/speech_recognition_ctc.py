@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ from torch import Tensor, nn
 from ostinato import ConfigError, DataError, Trainer
 from ostinato.logging import get_logger
 
-from .ctc_vocabulary import SpecialTokens, build_tokenizer, build_vocabulary, check_characters
+from .ctc_vocabulary import SpecialTokens, build_tokenizer, build_vocabulary, find_unknown_characters
 from .language_adapters import choose_language, init_adapter, load_adapter, save_adapter
 from .media.audio_collators import AudioCollator
 from .media.audio_recipe import AudioModelArguments
-from .media.frame_lengths import count_frames
 from .media.speech_recipe import SpeechArguments, SpeechRecipe
 from .models import import_transformers, load_tokenizer
 from .rows import TEST, TRAIN, Split
@@ -112,15 +111,12 @@ class SpeechRecognitionCTC(SpeechRecipe):
         return kind(feature_extractor=extractor, tokenizer=self.tokenizer)
 
     def _find_tokenizer(self, arguments: Any, splits: Mapping[str, Split]) -> Any:
-        """Return the model's tokenizer, or one of the characters of the texts; check texts against a given one."""
+        """Return the model's tokenizer, or one of the characters of the texts."""
         language = self.arguments.target_language
         given = None if arguments.train_tokenizer else _load_given_tokenizer(arguments)
         if given is not None and language is not None and TRAIN not in splits:
             choose_language(given, language)
         if given is not None and (language is None or TRAIN not in splits):
-            for name, split in splits.items():
-                if not name.startswith(TEST):
-                    check_characters(split, self.text_column, self._read_texts(split), given)
             return given
         if TRAIN not in splits:
             raise ConfigError(
@@ -128,15 +124,13 @@ class SpeechRecognitionCTC(SpeechRecipe):
                 why="the model has no tokenizer, and there are no training rows to make one of",
                 fix="name the tokenizer of the trained model: --tokenizer_name DIR",
             )
-        texts = [text for name, split in splits.items() if name != TEST for text in self._read_texts(split)]
+        with_texts = [split for name, split in splits.items() if not name.startswith(TEST)]
+        texts = [text for split in with_texts for text in self.read_texts(split)]
         vocabulary = build_vocabulary(texts, self.special)
         shown = "".join(sorted(token for token in vocabulary if len(token) == 1 and token != self.special.delimiter))
         get_logger().info(f"vocabulary: {len(vocabulary)} tokens, made of the texts: {shown}")
         others = getattr(given, "vocab", {}) if language is not None and getattr(given, "target_lang", None) else {}
         return build_tokenizer(vocabulary, self.special, language, others)
-
-    def _read_texts(self, split: Split) -> list[str]:
-        return [self.clean(text or "") for text in split.read_column(self.text_column)]
 
     def prepare_config(self, config: Any) -> None:
         config.vocab_size, config.pad_token_id = len(self.tokenizer), self.tokenizer.pad_token_id
@@ -172,6 +166,9 @@ class SpeechRecognitionCTC(SpeechRecipe):
             features["labels"] = self.tokenizer(text).input_ids
         return features
 
+    def find_bad_texts(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        return find_unknown_characters(split, self.text_column, self.read_texts(split), self.tokenizer)
+
     def build_features(self, split: Split) -> Any:
         if split.name.startswith(TEST):
             return super().build_features(split)
@@ -186,8 +183,8 @@ class SpeechRecognitionCTC(SpeechRecipe):
     def _find_long_texts(self, split: Split) -> list[int]:
         """Return the rows that CTC cannot align: it needs a frame for each character, and one between equal ones."""
         short = []
-        for row, (info, text) in enumerate(zip(self.headers[split.name], self._read_texts(split), strict=True)):
-            frames = None if info is None else count_frames(self.config, int(info.seconds * (self.rate or 1)))
+        for row, text in enumerate(self.read_texts(split)):
+            frames = self.count_row_frames(split, row)
             if frames is not None and frames < count_needed_frames(self.tokenizer(text).input_ids):
                 short.append(row)
         return short

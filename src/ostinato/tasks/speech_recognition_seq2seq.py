@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ostinato import ConfigError, Seq2SeqTrainer, Seq2SeqTrainingArguments
+from ostinato import ConfigError, DataError, Seq2SeqTrainer, Seq2SeqTrainingArguments
 from ostinato.logging import get_logger
 
 from .media.audio_collators import IGNORE_INDEX, AudioCollator
 from .media.audio_recipe import AudioModelArguments
 from .media.speech_recipe import SpeechArguments, SpeechRecipe
 from .models import fit_config_to_tokenizer, load_tokenizer, set_pad_token
-from .rows import TEST, TRAIN, Split
+from .rows import TRAIN, Split
 from .task_arguments import TokenizerArguments, flag
 from .tokenizers import choose_style, train_tokenizer
 
@@ -99,7 +99,7 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
                 why="the tokenizer is trained on the training rows",
                 fix="use the tokenizer of the trained model: --tokenizer_name DIR",
             )
-        texts = [self.clean(text) for text in splits[TRAIN].read_column(self.text_column)]
+        texts = self.read_texts(splits[TRAIN])
         style = choose_style(self.config, self.model_class)
         tokenizer = train_tokenizer(texts, self.model_arguments.vocab_size, style)
         get_logger().info(f"tokenizer: trained on {splits[TRAIN].source}, {len(tokenizer):,} pieces")
@@ -164,25 +164,20 @@ class SpeechRecognitionSeq2Seq(SpeechRecipe):
         return features
 
     def build_features(self, split: Split) -> Any:
-        self._check_lengths(split)
-        return super().build_features(split)
-
-    def _check_lengths(self, split: Split) -> None:
-        """Raise for a text that is longer than the decoder; say how many recordings are longer than the encoder."""
-        most = getattr(self.config, "max_target_positions", None) or math.inf
-        for row, text in enumerate([] if split.name.startswith(TEST) else split.read_column(self.text_column)):
-            tokens = len(self.tokenizer(self.clean(text)).input_ids)
-            if tokens > most:
-                raise split.build_error(
-                    row,
-                    self.text_column,
-                    f"the text has {tokens} tokens, the decoder {most} positions",
-                    "shorten the text, or cut the recording into parts",
-                )
         seconds = getattr(self.feature_extractor, "chunk_length", None) or math.inf
-        longer = sum(info is not None and info.seconds > seconds for info in self.headers[split.name])
+        longer = sum(info is not None and info.seconds > seconds for info in self.headers[split.name].values())
         if longer:
             get_logger().info(f"{split.source}: {longer:,} recordings are cut to {seconds} s: the model reads no more")
+        return super().build_features(split)
+
+    def find_bad_texts(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        most = getattr(self.config, "max_target_positions", None) or math.inf
+        for row, text in enumerate(self.read_texts(split)):
+            tokens = len(self.tokenizer(text).input_ids)
+            if tokens > most:
+                what = f"the text has {tokens} tokens, the decoder {most} positions"
+                fix = "shorten the text, or cut the recording into parts"
+                yield row, split.build_error(row, self.text_column, what, fix)
 
     def build_collator(self, model: Any) -> AudioCollator:
         return AudioCollator(self.feature_extractor, drop_first=model.config.decoder_start_token_id)

@@ -27,7 +27,9 @@ class ModelArguments:
 
     model_name_or_path: str | None = flag(None, "A directory with a model, or its name on the hub.")
     model_type: str | None = flag(None, "The type of a model to train from scratch, such as bert, gpt2, t5.")
-    config_name: str | None = flag(None, "A config other than the model's, by path or name.")
+    config_name: str | None = flag(
+        None, "A config other than the model's, by path or name.", aliases=["--config_name_or_path"]
+    )
     config_overrides: str | None = flag(None, "Config values to override, such as hidden_size=64,num_hidden_layers=2.")
     cache_dir: str | None = flag(None, "The directory for downloaded files.")
     model_revision: str = flag("main", "The version of the model: a branch, a tag or a commit.")

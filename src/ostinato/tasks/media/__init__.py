@@ -9,6 +9,7 @@
     audio.py          decoding of sound                    resampler.py        another sampling rate
     audio_recipe.py   the base of recipes for sound        audio_augmentation.py  random changes of recordings
     speech_recipe.py  the base of recipes that transcribe  audio_collators.py  batches of recordings
+    label_recipe.py   the base of recipes that choose a label
     audio_pictures.py waveforms and spectrograms           frame_lengths.py    frames of a model's convolutions
     frame_masks.py    masked frames of speech
     feature_extractors.py  what makes a model's input of samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,8 +19,9 @@ from ..task_arguments import ModelArguments, flag
 from .audio import AUDIO_ENDINGS, AudioInfo, inspect_audio, read_audio
 from .audio_augmentation import SpectrogramMasks, WaveAugmentation
 from .audio_collators import AudioCollator
+from .audio_pictures import draw_recording
 from .feature_extractors import load_feature_extractor
-from .frame_lengths import fit_masks
+from .frame_lengths import count_frames, fit_masks
 from .media_arguments import MediaArguments
 from .media_files import MediaFile
 from .media_reader import MediaKind
@@ -70,7 +71,7 @@ class AudioRecipe(MediaRecipe):
 
     rate: int | None = None  # at which recordings are read; None: their own
     feature_extractor: Any
-    headers: dict[str, list[AudioInfo | None]]
+    headers: dict[str, dict[int, AudioInfo | None]]  # of a split, by the number of the row in its source
 
     def __init__(self, arguments: Any, training: Any) -> None:
         super().__init__(arguments, training)
@@ -106,7 +107,7 @@ class AudioRecipe(MediaRecipe):
                 f"between {least:g} and {most:g} seconds long (--min_duration_in_seconds)"
             )
             split = split.select(kept)
-        self.headers[split.name] = [headers[row] for row in kept]
+        self.headers[split.name] = {split.get_number(row): headers[place] for row, place in enumerate(kept)}
         return split
 
     def _inspect(self, split: Split, row: int, value: Any) -> AudioInfo | None:
@@ -130,11 +131,11 @@ class AudioRecipe(MediaRecipe):
             not self.is_new if arguments.freeze_feature_encoder is None else arguments.freeze_feature_encoder
         )
         for name, headers in self.headers.items():
-            get_logger().info(f"{name}: {describe_headers([info for info in headers if info is not None], self.rate)}")
+            get_logger().info(f"{name}: {describe_headers([info for info in headers.values() if info], self.rate)}")
         return self.feature_extractor
 
     def prepare_config(self, config: Any) -> None:
-        fit_masks(config, self.headers.get(TRAIN, []), self.rate or 1, self.shortest_window)
+        fit_masks(config, self.headers.get(TRAIN, {}).values(), self.rate or 1, self.shortest_window)
 
     @property
     def shortest_window(self) -> float:
@@ -160,6 +161,32 @@ class AudioRecipe(MediaRecipe):
             return read(value)
         return self.cache.read(file, f"audio-{self.rate}", lambda _: read(value))
 
+    def build_features(self, split: Split) -> Any:
+        problems = self._find_short_recordings(split)
+        if split.name.startswith(TEST):  # every row gets a prediction
+            for _, error in problems:
+                raise error
+        return super().build_features(self.reject_rows(split, problems))
+
+    def _find_short_recordings(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        for row in range(len(split)):
+            frames = self.count_row_frames(split, row)
+            if frames is not None and frames < 1:
+                yield (
+                    row,
+                    split.build_error(
+                        row,
+                        self.media_column,
+                        "the recording is too short: the model makes no frame of it",
+                        "remove the row",
+                    ),
+                )
+
+    def count_row_frames(self, split: Split, row: int) -> int | None:
+        """Return how many frames the model makes of a recording; None if that is not known."""
+        info = self.headers[split.name][split.get_number(row)]
+        return None if info is None else count_frames(self.config, int(info.seconds * (self.rate or 1)))
+
     def build_collator(self, model: Any) -> Any:
         return AudioCollator(self.feature_extractor)
 
@@ -175,10 +202,8 @@ class AudioRecipe(MediaRecipe):
                     row[name] = self.spectrogram_masks(row[name], self.time_axis)
         return row
 
-    def find_name(self, row: Mapping[str, Any]) -> str:
-        """Return the name of a row's recording, as the row has it."""
-        file = MediaFile.from_value(row[self.media_column], Path())
-        return "" if file is None else file.name
+    def draw_row(self, row: Mapping[str, Any]) -> Any:
+        return draw_recording(self.open_row(row, TEST), self.rate or 1)
 
     @property
     def time_axis(self) -> int:

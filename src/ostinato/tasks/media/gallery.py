@@ -47,10 +47,10 @@ def write_gallery(output_dir: Path, name: str, title: str, pictures: Sequence[Pi
 def _build_thumbnail(image: Any) -> Any:
     """Return an image of a size that can be seen: large ones are scaled down, tiny ones by a whole factor up."""
     image = image if image.mode in ("RGB", "L") else image.convert("RGB")
-    side = max(image.size)
-    if side > _MAX_SIDE:
+    side, most = max(image.size), _MAX_SIDE * (2 if image.width >= 2 * image.height else 1)  # several in a row
+    if side > most:
         image = image.copy()
-        image.thumbnail((_MAX_SIDE, _MAX_SIDE))
+        image.thumbnail((most, most))
     elif side < _MIN_SIDE:
         factor = -(-_MIN_SIDE // side)
         image = image.resize((image.width * factor, image.height * factor), resample=0)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ostinato import ConfigError
 
-from ..rows import TRAIN, Split
+from ..rows import TEST, TRAIN, Split
 from ..task_arguments import ModelArguments, flag
 from .image_augmentation import ImageAugmentation, apply_crop, as_image
 from .image_processors import Pixels, load_image_processor
@@ -27,7 +27,9 @@ class ImageArguments(MediaArguments):
     """The column of images, their size, and the augmentation of training images."""
 
     image_column_name: str | None = flag(
-        None, "The column with the images (paths, relative to the file, or bytes), if not 'image' or 'image_path'."
+        None,
+        "The column with the images (paths, relative to the file, or bytes), if not 'image' or 'image_path'.",
+        aliases=["--image_column"],
     )
     image_size: int | None = flag(None, "The side of the model's images in pixels, if not that of the processor.")
     random_resized_crop: bool = flag(True, "Train on a random part of each image, scaled to the model's size.")
@@ -128,7 +130,5 @@ class ImageRecipe(MediaRecipe):
             return made
         return self.pixels.process(made if not isinstance(made, Tensor) else made.permute(1, 2, 0).numpy())
 
-    def find_file(self, row: Mapping[str, Any]) -> str:
-        """Return the name of a row's image, as the row has it."""
-        file = MediaFile.from_value(row[self.media_column], Path())
-        return "" if file is None else file.name
+    def draw_row(self, row: Mapping[str, Any]) -> Any:
+        return self.open_row(row, TEST)

@@ -25,6 +25,10 @@ class MediaArguments(DataArguments):
     decoded_cache_dir: str | None = flag(
         None, "Keep decoded files in this directory, so that each is decoded once: more disk, less time."
     )
+    preprocessing_num_workers: int | None = flag(
+        None, "Accepted without effect: rows are read when they are needed, by --dataloader_num_workers processes."
+    )
+    overwrite_cache: bool = flag(False, "Accepted without effect: no encoded rows are stored.")
 
     def __post_init__(self) -> None:
         for name in (TRAIN, VALIDATION, TEST):

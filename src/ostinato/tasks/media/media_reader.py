@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -145,17 +145,22 @@ def check_files(split: Split, column: str) -> None:
 
 def drop_unreadable_rows(split: Split, read: Callable[[Any], Any]) -> Split:
     """Return the rows that can be read, and list the others. Reads every row once."""
-    kept, problems = [], []
+    problems = {}
     for row, values in enumerate(split.rows):
         try:
             read(values)
-            kept.append(row)
         except DataError as error:
-            problems.append(f"skipped {split.locate(row)}: {error.what} ({error.why})")
-    for line in problems[:_MAX_LISTED]:
+            problems[row] = DataError(f"{split.locate(row)}: {error.what}", error.why, error.fix)
+    return drop_rows(split, problems)
+
+
+def drop_rows(split: Split, problems: Mapping[int, DataError]) -> Split:
+    """Return the rows without a problem, and list the others."""
+    lines = [f"skipped {error.what} ({error.why})" for error in problems.values()]
+    for line in lines[:_MAX_LISTED]:
         get_logger().info(line)
-    if len(problems) > _MAX_LISTED:
-        get_logger().info(f"skipped {len(problems) - _MAX_LISTED:,} more rows of {split.source}")
-    if not kept:
-        raise DataError(f"{split.source}: no row can be read", problems[0], "check the paths and the files")
-    return split if not problems else split.select(kept)
+    if len(lines) > _MAX_LISTED:
+        get_logger().info(f"skipped {len(lines) - _MAX_LISTED:,} more rows of {split.source}")
+    if lines and len(lines) == len(split):
+        raise DataError(f"{split.source}: no row can be used", lines[0], "check the rows and their files")
+    return split if not lines else split.select([row for row in range(len(split)) if row not in problems])

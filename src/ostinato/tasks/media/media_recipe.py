@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
+
+from ostinato import DataError
+from ostinato.logging import get_logger
 
 from ..models import load_config
 from ..recipe import Recipe
@@ -14,7 +17,7 @@ from ..task_arguments import DataArguments, ModelArguments
 from .decoded_cache import DecodedCache
 from .media_arguments import MediaArguments
 from .media_files import MediaFile
-from .media_reader import MediaKind, MediaReader, check_files, drop_unreadable_rows, find_media_column
+from .media_reader import MediaKind, MediaReader, check_files, drop_rows, drop_unreadable_rows, find_media_column
 from .media_rows import MediaRows
 
 
@@ -39,6 +42,11 @@ class MediaRecipe(Recipe):
         directory = arguments.decoded_cache_dir
         self.cache = None if directory is None else DecodedCache(Path(directory))
         self.directories: dict[str, Path] = {}
+        for name in ("preprocessing_num_workers", "overwrite_cache"):
+            if getattr(arguments, name):
+                get_logger().info(
+                    f"--{name} has no effect: rows are read when they are needed (--dataloader_num_workers)"
+                )
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
@@ -56,11 +64,24 @@ class MediaRecipe(Recipe):
         self.find_columns(splits)
         for name, split in splits.items():
             purpose = name.partition("_")[0]
+            splits[name] = self.reject_rows(split, self.find_bad_values(split))
             if not self.training.skip_bad_rows:
                 self.check_split(split)
-            elif purpose != TRAIN:  # bad training rows are skipped when they are met
-                splits[name] = drop_unreadable_rows(split, partial(self.check_row, purpose=purpose))
+            elif purpose != TRAIN:  # training rows that cannot be read are skipped when they are met
+                splits[name] = drop_unreadable_rows(splits[name], partial(self.check_row, purpose=purpose))
         return splits
+
+    def find_bad_values(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        """Yield the rows that lack what is to be learned, such as a label, with an error; no file is opened."""
+        return iter(())
+
+    def reject_rows(self, split: Split, problems: Iterable[tuple[int, DataError]]) -> Split:
+        """Raise the first of some rows' problems; with `skip_bad_rows`, list them and return the other rows."""
+        if self.training.skip_bad_rows:
+            return drop_rows(split, dict(problems))
+        for _, error in problems:
+            raise error
+        return split
 
     def find_columns(self, splits: Mapping[str, Split]) -> None:
         """Find the columns of files."""
@@ -114,6 +135,15 @@ class MediaRecipe(Recipe):
 
     def build_features(self, split: Split) -> MediaRows:
         return MediaRows(split, _RowFunction(self, split.name.partition("_")[0]))
+
+    def find_file(self, row: Mapping[str, Any]) -> str:
+        """Return the name of a row's file, as the row has it."""
+        file = MediaFile.from_value(row[self.media_column], Path())
+        return "" if file is None else file.name
+
+    def draw_row(self, row: Mapping[str, Any]) -> Any:
+        """Return the picture of a row to predict for the report, an image of Pillow."""
+        raise NotImplementedError
 
     def describe_features(self, features: Any) -> str:
         columns = ", ".join(f"{name} {_describe_shape(value)}" for name, value in features[0].items())

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ostinato import DataError
 from ostinato.logging import get_logger
 from ostinato.metrics import metrics
 
 from ..ctc_vocabulary import TextCleaner, parse_ignored
 from ..rows import TEST, Split
 from ..task_arguments import flag
-from .audio_pictures import draw_recording
 from .audio_recipe import AudioArguments, AudioRecipe
 from .gallery import Picture, write_gallery
 
@@ -52,16 +52,22 @@ class SpeechRecipe(AudioRecipe):
     def get_length_limits(self) -> tuple[float, float]:
         return self.arguments.min_duration_in_seconds, self.arguments.max_duration_in_seconds
 
-    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
+    def find_columns(self, splits: Mapping[str, Split]) -> None:
+        super().find_columns(splits)
         first = next(iter(splits.values()))
         found = [name for name in TEXT_COLUMNS if name in first.columns]
         self.text_column = self.arguments.text_column_name or (found[0] if found else TEXT_COLUMNS[0])
         for name, split in splits.items():
             if not name.startswith(TEST):
                 split.require([self.text_column], {self.text_column: "--text_column_name"})
-                split.check_column(
-                    self.text_column, self._is_text, "there is no text to recognize", "add the text, or remove the row"
-                )
+
+    def find_bad_values(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        if not split.name.startswith(TEST):
+            yield from split.find_wrong(
+                self.text_column, self._is_text, "there is no text to recognize", "add the text, or remove the row"
+            )
+
+    def inspect_splits(self, splits: Mapping[str, Split]) -> None:
         get_logger().info(f"reads {self.media_column}, writes {self.text_column}")
 
     def _is_text(self, value: Any) -> bool:
@@ -71,6 +77,21 @@ class SpeechRecipe(AudioRecipe):
         """Return the text of a row as it is to be recognized; None if it has none."""
         value = row.get(self.text_column)
         return self.clean(value) if isinstance(value, str) and self.clean(value) else None
+
+    # ---- features --------------------------------------------------------------------------------------------
+
+    def build_features(self, split: Split) -> Any:
+        if not split.name.startswith(TEST):
+            split = self.reject_rows(split, self.find_bad_texts(split))
+        return super().build_features(split)
+
+    def find_bad_texts(self, split: Split) -> Iterator[tuple[int, DataError]]:
+        """Yield the rows with a text that tokenizer or model cannot take, with an error."""
+        raise NotImplementedError
+
+    def read_texts(self, split: Split) -> list[str]:
+        """Return the texts of a split as they are to be recognized."""
+        return [self.clean(text) for text in split.read_column(self.text_column)]
 
     # ---- trainer ---------------------------------------------------------------------------------------------
 
@@ -96,7 +117,7 @@ class SpeechRecipe(AudioRecipe):
         for row, text in zip(rows, self.decode_texts(get_ids(output.predictions), are_labels=False), strict=True):
             spoken = self.find_text(row)
             reference = {} if spoken is None else {"text": spoken}
-            self.predicted.append({"audio": self.find_name(row), **reference, "prediction": text})
+            self.predicted.append({"audio": self.find_file(row), **reference, "prediction": text})
             yield self.predicted[-1]
 
     def preview_predictions(self) -> Iterator[str]:
@@ -113,8 +134,7 @@ class SpeechRecipe(AudioRecipe):
     def _draw(self, row: Mapping[str, Any], line: Mapping[str, Any]) -> Picture:
         mark = "" if "text" not in line else "right" if line["text"] == line["prediction"] else "wrong"
         spoken = f", is “{line['text']}”" if mark == "wrong" else ""
-        picture = draw_recording(self.open_row(row, TEST), self.rate or 1)
-        return Picture(picture, f"“{line['prediction']}”{spoken}", line["audio"], mark)
+        return Picture(self.draw_row(row), f"“{line['prediction']}”{spoken}", line["audio"], mark)
 
     def get_card_arguments(self) -> dict[str, Any]:
         return {"tasks": "automatic-speech-recognition"}
