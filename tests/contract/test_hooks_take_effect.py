@@ -1156,18 +1156,26 @@ def test_names_of_other_back_ends() -> None:
 
 
 @hook("_tune_save_checkpoint")
-def test_an_override_that_nobody_calls_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Ray's own checkpoints are not written (on transformers, only a search with Ray does so): a line says it."""
+def test_a_checkpoint_for_ray_goes_through_the_override(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a search with Ray asks for one, so no line says that an override of it has no effect."""
+    given: list[str] = []
 
     def make(api):
         class Reported(api.Trainer):
             def _tune_save_checkpoint(self, checkpoint_dir):
-                raise AssertionError("nobody calls this")
+                given.append(checkpoint_dir)
+                super()._tune_save_checkpoint(checkpoint_dir)
 
         return Reported
 
-    assert ours_alone(make).state["global_step"] == 6
-    assert "Reported._tune_save_checkpoint has no effect" in capsys.readouterr().err
+    def ask(api, trainer):
+        trainer._trial = {"learning_rate": 0.1}  # as in a search
+        trainer._tune_save_checkpoint("kept")
+        return sorted(path.name for path in Path("kept/checkpoint-6").iterdir())
+
+    assert "MANIFEST.json" in ours_alone(make, then=ask, save_strategy="no").result
+    assert given == ["kept"]
+    assert "has no effect" not in capsys.readouterr().err
 
 
 # ---- none forgotten -------------------------------------------------------------------------------------------------

@@ -155,7 +155,6 @@ REPLACEMENTS: dict[str, tuple[str, str]] = {
     "_prepare_for_training": (_LOOP, "override create_optimizer, create_scheduler or _wrap_model"),
     "_run_epoch": (_LOOP, "override get_batch_samples, training_step or _maybe_log_save_evaluate"),
     "_save_tpu": ("TPUs are not supported", "override _save"),
-    "_tune_save_checkpoint": ("checkpoints of Ray are not written", "override _save_checkpoint"),
     "_update_auto_batch_size": (_LOOP, "set auto_find_batch_size"),
     "init_git_repo": ("no git repository is kept", "use push_to_hub()"),
     "ipex_optimize_model": ("transformers has removed Intel's extension", "set torch_compile=True"),
@@ -171,7 +170,6 @@ _TRANSFORMERS_LOOP_METHODS = (
     "_init_training_state",
     "_prepare_for_training",
     "_run_epoch",
-    "_tune_save_checkpoint",
     "_update_auto_batch_size",
     "set_initial_training_values",
 )
