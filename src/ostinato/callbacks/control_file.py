@@ -251,7 +251,7 @@ def _change_rate(word: str, optimizer: Any, scheduler: Any) -> str:
     if not (math.isfinite(number) and number > 0):
         return "not done: a rate is a number above 0, or x and a factor, such as 1e-5 or x0.5"
     if before == 0 and not word.startswith("x"):
-        return "not done: the rate is 0 now, and what the schedule makes of it cannot be told; lr x0.5 works"
+        return "not done: the rate is 0 now, and what the schedule makes of it is not known; lr x0.5 works"
     factor = number if word.startswith("x") else number / before
     scale_rates(optimizer, scheduler, factor)
     return f"done: {before:.4g} → {float(optimizer.param_groups[0]['lr']):.4g}, and the schedule goes on from it"
