@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from ostinato import Seq2SeqTrainer
+from ostinato import Seq2SeqTrainer, Trainer
 from ostinato.compat.legacy_names import METHODS, REPLACEMENTS
 from tools.docs.hook_page import HOOKS
 
@@ -93,8 +93,9 @@ def summarize(name: str) -> str:
     """Return the first sentence about a method."""
     if name in SAID_HERE:
         return SAID_HERE[name]
-    member = inspect.getattr_static(Seq2SeqTrainer, name)
-    text = inspect.getdoc(member.fget if isinstance(member, property) else getattr(Seq2SeqTrainer, name)) or ""
+    owner = Trainer if hasattr(Trainer, name) else Seq2SeqTrainer
+    member = inspect.getattr_static(owner, name)
+    text = inspect.getdoc(member.fget if isinstance(member, property) else getattr(owner, name)) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
