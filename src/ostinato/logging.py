@@ -55,7 +55,7 @@ def get_logger(name: str | None = None) -> _logging.Logger:
 
 
 def get_verbosity() -> int:
-    """The level below which nothing is said.
+    """The level below which no notice is printed.
 
     >>> get_verbosity() == INFO
     True
@@ -109,7 +109,7 @@ def enable_default_handler() -> None:
 
 
 def add_handler(handler: _logging.Handler) -> None:
-    """Let a handler of yours hear what is said."""
+    """Pass notices to a handler of yours."""
     logger.addHandler(handler)
 
 

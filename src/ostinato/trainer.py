@@ -1014,7 +1014,7 @@ class Trainer(metaclass=TrainerType):
         return ScaledLoss(self.loss_objective, run.step.micro_batch.share)
 
     def _prepare_context_parallel_inputs(self, model: nn.Module, inputs: Batch) -> tuple[Callable[..., Any], Batch]:
-        """Return an empty context: sequences are not split over processes (yet)."""
+        """Return an empty context: sequences are not divided among processes."""
         return nullcontext, inputs
 
     def compute_loss_context_manager(self) -> AbstractContextManager[Any]:
@@ -2030,7 +2030,7 @@ class Trainer(metaclass=TrainerType):
         """Write a checkpoint for Ray Tune."""
         search.tune_checkpoint.save(self, checkpoint_dir)
 
-    # ---- parallelism that is not supported yet ---------------------------------------------------------
+    # ---- processes that share layers or sequences --------------------------------------------------------
 
     def get_tp_size(self) -> int:
         """Return the number of processes that share one copy of each layer."""

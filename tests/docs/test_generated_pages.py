@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from ostinato import Extras, OstinatoError, Seq2SeqTrainingArguments, Trainer, TrainingArguments
+from ostinato import Extras, OstinatoError, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 from ostinato.arguments.renamed_arguments import OLD_ARGUMENTS
 from tools.docs.error_page import build_pattern, find_errors
 from tools.docs.hook_page import HOOKS, OVERRIDES, find_callers
@@ -40,6 +41,16 @@ def test_every_hook_is_a_method_and_common_ones_are_there() -> None:
     assert len(set(names)) == len(names)
     missing = {name for name, libraries in OVERRIDES.items() if len(libraries) > 1} - set(names)
     assert not missing
+
+
+def test_every_method_of_ours_and_of_transformers_has_a_row() -> None:
+    surface = json.loads((DOCS.parent / "tests/contract/data/surface.json").read_text("utf-8"))
+    public = [name for name in dir(Seq2SeqTrainer) if not name.startswith("_")]
+    hooks = [name for group in HOOKS.values() for name in group]
+    page = (DOCS / "methods.md").read_text("utf-8")
+    wanted = {*public, *hooks, *surface["methods_of_4"], *(n for n in surface["methods"] if not n.startswith("_"))}
+    assert sorted(name for name in wanted if f"`{name}`" not in page) == []
+    assert "|  |" not in page, "a method is not described"
 
 
 def test_callers_are_found() -> None:

@@ -61,9 +61,16 @@ def sort_names() -> dict[str, list[tuple[str, str]]]:
 
 def format_page(page: str, names: list[tuple[str, str]]) -> str:
     """Return a page of the reference as Markdown."""
-    title, introduction, _ = SUBJECTS[page]
-    parts = [f"::: ostinato.{DEFINED_IN.get(module, module)}.{name}" for name, module in sorted(names)]
-    imports = f"Import them from the package: `from ostinato import {min(names)[0]}`."
+    title, introduction, packages = SUBJECTS[page]
+
+    def find_place(entry: tuple[str, str]) -> tuple[int, bool, str]:
+        name, module = entry
+        own = (number for number, package in enumerate(packages) if f"{module}.".startswith(f"{package}."))
+        return next(own, len(packages)), name.isupper(), name  # constants last
+
+    names = sorted(names, key=find_place)
+    parts = [f"::: ostinato.{DEFINED_IN.get(module, module)}.{name}" for name, module in names]
+    imports = f"Import them from the package: `from ostinato import {names[0][0]}`."
     return "\n\n".join([f"# {title}", introduction, imports, *parts, ""])
 
 

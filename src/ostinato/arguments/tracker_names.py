@@ -69,7 +69,7 @@ def is_installed(name: str) -> bool:
 
 
 def is_in_kubeflow() -> bool:
-    """Return whether this process belongs to a training job of Kubeflow that wants to be told its progress."""
+    """Return whether this process belongs to a training job of Kubeflow that collects its progress."""
     is_disabled = os.environ.get("DISABLE_KUBEFLOW_INTEGRATION", "").lower() in ("1", "true", "yes", "on")
     return bool(os.environ.get(KUBEFLOW_VARIABLE)) and not is_disabled
 

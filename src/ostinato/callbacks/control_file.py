@@ -84,7 +84,7 @@ class ControlFileCallback(QuietCallback):
         self._look_at, self._unfinished, self._pauses = 0.0, None, False
         if lines := self._take(finished=True):
             self._answer([f"{line[:80]}: not done: written before this run began" for line in lines])
-            note(f"{self._file} is not obeyed: it was written before this run began")
+            note(f"{self._file} has no effect: it was written before this run began")
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         if state.global_step % self._processes.ask_every == 0:
@@ -122,7 +122,7 @@ class ControlFileCallback(QuietCallback):
         try:
             os.replace(self._file, aside)
         except OSError as error:
-            warn(f"{self._file} is not obeyed: it cannot be put aside: {error}")
+            warn(f"{self._file} has no effect: it cannot be put aside: {error}")
             self._reads = False
             return []
         # Read again: it may have been written to since, and under its new name it no longer is.
@@ -214,7 +214,7 @@ def _read_text(path: Path) -> str | None:
     except OSError:
         is_file, content = False, b""
     if not is_file:
-        note_once(f"{path} is not obeyed: it is not a file that can be read")
+        note_once(f"{path} has no effect: it is not a file that can be read")
         return None
     if len(content) > _LONGEST:
         return f"a file of more than {_LONGEST} bytes\n"
@@ -251,7 +251,7 @@ def _change_rate(word: str, optimizer: Any, scheduler: Any) -> str:
     if not (math.isfinite(number) and number > 0):
         return "not done: a rate is a number above 0, or x and a factor, such as 1e-5 or x0.5"
     if before == 0 and not word.startswith("x"):
-        return "not done: the rate is 0 now, and what the schedule makes of it cannot be told; lr x0.5 works"
+        return "not done: the rate is 0 now, and what the schedule makes of it is not known; lr x0.5 works"
     factor = number if word.startswith("x") else number / before
     scale_rates(optimizer, scheduler, factor)
     return f"done: {before:.4g} → {float(optimizer.param_groups[0]['lr']):.4g}, and the schedule goes on from it"

@@ -9,7 +9,7 @@
   ostinato launch --nnodes 1:4 --host node0:29400 train.py ...   on one to four hosts, which may come and go
 
 A process that dies is restarted with the others, up to --restarts times, and training goes on from the newest
-checkpoint. Output of all processes appears as it is; errors are told by the process that failed first.
+checkpoint. Output of all processes appears as it is; errors are those of the process that failed first.
 """
 
 from __future__ import annotations

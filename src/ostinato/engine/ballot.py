@@ -45,9 +45,9 @@ class Ballot:
     """The votes of one step after another.
 
     Where every row has one label, or none, the weights of the other processes are assumed to be what they were, so
-    that nobody has to wait for them. If labels are classes, which may be ignored, a vote beside the computation tells
-    whether that was right, and gradients are corrected; without classes, most steps have no vote. Once a process had
-    another weight, each step has a vote, and it is waited for.
+    that no process has to wait for them. If labels are classes, which may be ignored, a vote beside the computation
+    shows whether that was right, and gradients are corrected; without classes, most steps have no vote. Once a process
+    had another weight, each step has a vote, and it is waited for.
     """
 
     strategy: Exchanging

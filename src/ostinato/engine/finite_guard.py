@@ -56,7 +56,7 @@ class NonFiniteGuard:
         if self.overflows == 1:
             note(
                 f"step {step}: gradients overflowed float16; the update is skipped and their scale halved. This is "
-                "how fp16=True finds the scale; further skipped updates are counted and told at the end"
+                "how fp16=True finds the scale; further skipped updates are counted and reported at the end"
             )
 
     def export_progress(self) -> dict[str, int]:

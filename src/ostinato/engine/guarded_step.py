@@ -24,7 +24,7 @@ def take_step(trainer: TrainHooks, run: Run, update: Update) -> KnownOutcome | P
     numbers, precision = run.meters.take(), trainer.precision
     total = run.guard.add_up(run.step.grad_norm, numbers.losses)
     if isinstance(total, Tensor) and not total.is_cpu and _can_defer(trainer, run):
-        verdict = HostCopy([total])  # before the step, so that nobody waits for the step as well
+        verdict = HostCopy([total])  # before the step, so that reading it does not wait for the step
         bad = torch.isfinite(total).logical_not_().to(torch.float32).reshape(())
         del total  # the step is where most of the memory is in use
         overflow = precision.step_unless(trainer.optimizer, bad)
@@ -62,7 +62,7 @@ def _can_defer(trainer: TrainHooks, run: Run) -> bool:
 
 
 def find_reason_to_wait(optimizer: Any, schedule: Any) -> str | None:
-    """Return why every step has to wait until the device has told whether it was finite; None if none has to."""
+    """Return why every step has to wait until it is known whether it was finite; None if none has to."""
     name, is_fused = type(optimizer).__name__, getattr(optimizer, "_step_supports_amp_scaling", False)
     if (reason := find_reason_of_kind(type(optimizer), is_fused=is_fused)) is not None:
         return reason

@@ -60,7 +60,7 @@ class StopState:
 
     stopping: bool = False  # a stop was requested and will follow
     agree: Callable[[], bool] | None = None  # asks all processes, if there are several, and waits for them
-    follow: Callable[[], None] | None = None  # acts on what the processes told one another in this step
+    follow: Callable[[], None] | None = None  # acts on what the processes exchanged in this step
     is_over: bool = False  # an evaluation before the first step ended it
 
     def request(self) -> None:
@@ -74,10 +74,10 @@ class StepState:
 
     micro_batch: MicroBatch | None = None  # the one being computed, or the last
     is_computing: bool = False  # its loss
-    is_ending: bool = False  # callbacks are told of its end
+    is_ending: bool = False  # its end is being delivered to callbacks
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None  # the rate this step used
-    pending: PendingUpdate | None = None  # the last update, while the device has not told whether it was finite
+    pending: PendingUpdate | None = None  # the last update, while it is not known whether it was finite
     stepped: tuple[Any, int] | None = None  # the optimizer that stepped last, and the number of gradients it had
 
     def settle(self) -> None:

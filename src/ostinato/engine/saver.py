@@ -463,7 +463,7 @@ def wait_for_last(trainer: SaverHost) -> None:
         run.saves.has_reported_wait = True
         note(
             f"step {trainer.state.global_step}: training stood still for {waited:.1f} s until the last checkpoint was "
-            "on the disk; it takes longer to write than the steps between two saves (said once)"
+            "on the disk; it takes longer to write than the steps between two saves (this is reported once)"
         )
 
 

@@ -91,7 +91,7 @@ class Stream:
         return self.metric.directions if self.takes == "ours" else {}
 
     def open(self, **known: Any) -> Stream:
-        """Return an empty stream: a built-in metric is copied and told what the trainer knows, others are reset."""
+        """Return an empty stream: a built-in metric is copied, with the settings of the trainer, others are reset."""
         if self.takes == "ours":
             return Stream(self.metric.settled(**known), self.name, self.takes)
         self.metric.reset()

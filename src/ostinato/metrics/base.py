@@ -269,7 +269,7 @@ class Metric(ABC):
         """Return an empty copy, in which options that were left open are what a trainer knows.
 
         These are `shift` (whether the model's loss compares each place with the next label), `tokenizer` and
-        `label_names`. What was said when the metric was made stays.
+        `label_names`. Options that were given to the metric stay.
 
         >>> from ostinato.metrics import metric
         >>> metric("token_accuracy").settled(shift=False).shift, metric("token_accuracy", shift=True).settled().shift

@@ -178,7 +178,7 @@ class Averaged(ClassCounts):
 
     Args:
         average: "binary" (the class `positive` alone), "macro" (all classes alike), "weighted" (by how often a class
-            is present) or "micro" (all labels pooled). None: binary for two classes and macro for more, said once.
+            is present) or "micro" (all labels pooled). None: binary for two classes and macro for more, with a notice.
         positive: the class that "binary" looks at.
 
     A class that is neither present nor predicted is left out; what would be divided by zero counts as 0.

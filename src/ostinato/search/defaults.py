@@ -1,4 +1,4 @@
-"""What is searched and what is minimized if nothing is said, under the names that transformers has for them."""
+"""The default search space and objective, under the names that transformers has for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optuna, embedded: the study beside the runs, its trials asked for one by one and told when they end."""
+"""Optuna, embedded: the study beside the runs, its trials requested one by one and reported when they end."""
 
 from __future__ import annotations
 

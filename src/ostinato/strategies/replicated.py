@@ -23,7 +23,7 @@ class Replicated(ProcessCollectives):
     settings: ReplicaSettings
     is_sharded: bool = False
     has_unused: bool = False
-    _unused: UnusedWeights | None = None  # None: DDP looks for them itself, in every step, or was told that none are
+    _unused: UnusedWeights | None = None  # None: DDP looks for them itself, in every step, or is set to expect none
 
     def place(self, model: nn.Module, *, training: bool = True) -> nn.Module:
         if isinstance(model, DistributedDataParallel) or not training:

@@ -1,7 +1,7 @@
 """Weights that have no part in a loss, in models that are replicated by DDP.
 
 DDP waits for the gradient of every weight. It can look for those that will get none, at the price of a walk through
-the graph and one more exchange in every step, and warns if there are none. Here it is told that there are none. What
+the graph and one more exchange in every step, and warns if there are none. Here it is set to expect none. What
 is missing after a backward is added as zero, so that no process waits; from then on DDP looks for such weights.
 """
 

@@ -126,7 +126,7 @@ def _parse_options(kind: type[Recipe], options: Options) -> TaskRequest:
 
 
 def _names_action(training: TrainingArguments, options: Options) -> bool:
-    """Return whether the user has said what to do. An `eval_strategy` sets `do_eval` too, but says when, not what."""
+    """Return whether an action is set. An `eval_strategy` sets `do_eval` too, but that is no choice of actions."""
     named = [word.replace("-", "_").partition("=")[0] for word in options.words if word.startswith("--")]
     is_named = any(name.startswith(("__do_t", "__do_e", "__do_p", "__no_do_")) for name in named)
     return is_named or training.do_train or training.do_predict

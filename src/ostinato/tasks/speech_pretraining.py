@@ -1,4 +1,4 @@
-"""Pretraining on speech alone: the quantized code of a masked frame is to be told from those of other frames."""
+"""Pretraining on speech alone: the model distinguishes the quantized code of a masked frame from those of others."""
 
 from __future__ import annotations
 

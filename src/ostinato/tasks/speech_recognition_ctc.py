@@ -86,7 +86,7 @@ class CTCTrainer(Trainer):
 
 
 class SpeechRecognitionCTC(SpeechRecipe):
-    """Recipe that writes down what is said, character by character."""
+    """Recipe that transcribes speech, character by character."""
 
     name = "speech-recognition-ctc"
     summary = "Recognize speech by CTC, character by character."

@@ -57,7 +57,7 @@ class SpeechProcessor:
 
 
 class SpeechRecognitionSeq2Seq(SpeechRecipe):
-    """Recipe that writes down what is said, piece by piece."""
+    """Recipe that transcribes speech, token by token."""
 
     name = "speech-recognition-seq2seq"
     summary = "Recognize speech by an encoder and a decoder, such as Whisper's."

@@ -109,7 +109,7 @@ def link_to_a_file(path: Path) -> None:
 def test_what_is_not_a_file_is_named_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], put) -> None:
     assert run(tmp_path, Puts(put)).state.global_step == 6
     assert os.path.lexists(tmp_path / "control"), "it is left alone"
-    assert capsys.readouterr().err.count("control is not obeyed: it is not a file that can be read") == 1
+    assert capsys.readouterr().err.count("control has no effect: it is not a file that can be read") == 1
 
 
 def test_what_is_added_at_the_last_moment_is_obeyed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

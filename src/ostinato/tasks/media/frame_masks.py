@@ -1,4 +1,4 @@
-"""Masked frames of speech, and the other frames that a masked one is to be told from."""
+"""Masked frames of speech, and the other frames that a masked one has to be distinguished from."""
 
 from __future__ import annotations
 

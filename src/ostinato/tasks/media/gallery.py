@@ -20,7 +20,7 @@ MAX_PICTURES, _MAX_SIDE, _MIN_SIDE = 48, 256, 96  # pixels
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of Pillow (of a sound: its waveform or spectrogram), and what is said of it."""
+    """An image of Pillow (of a sound: its waveform or spectrogram), and its caption."""
 
     image: Any
     caption: str

@@ -1,4 +1,4 @@
-"""The base of recipes that write down what is said: texts, their characters, error rates, transcripts."""
+"""The base of recipes that transcribe speech: texts, their characters, error rates, transcripts."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class SpeechRecipe(AudioRecipe):
             yield f"{line['audio']}: {line['prediction']!r}" + (f" (is {line['text']!r})" if is_other else "")
 
     def write_prediction_files(self, output: Any, rows: Any, directory: Path) -> None:
-        """Draw some recordings, with what was said and what was recognized."""
+        """Draw some recordings, with the spoken and the recognized text."""
         step = max(1, len(rows) // _SHOWN_PICTURES)
         pictures = [self._draw(rows[n], self.predicted[n]) for n in range(0, len(rows), step)][:_SHOWN_PICTURES]
         write_gallery(directory, "predictions", "Transcripts", pictures)
