@@ -62,7 +62,7 @@ def _render_figures(pictures: list[Any], directory: Path) -> Iterator[str]:
 
 def _is_wide(png: bytes) -> bool:
     """Return whether a picture is twice as wide as high, such as several images in a row; its header says so."""
-    width, height = int.from_bytes(png[16:20]), int.from_bytes(png[20:24])
+    width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
     return width >= 2 * height > 0
 
 

@@ -71,7 +71,7 @@ def _check_server() -> None:
 def _create_sweep(sweep: dict[str, Any], place: Mapping[str, Any]) -> str:
     try:
         return wandb.sweep(sweep, **place)
-    except wandb.errors.Error as error:
+    except wandb.Error as error:
         raise ConfigError(
             what="wandb has not made a sweep", why=str(error), fix="log in: wandb login; or use backend='optuna'"
         ) from error

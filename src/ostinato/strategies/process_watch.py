@@ -41,8 +41,8 @@ def watch_processes(world: World, find_step: Callable[[], int], timeout_seconds:
     """Watch the other processes, inside the block."""
     number = next(_numbers)
     try:
-        store = dist.distributed_c10d._get_default_store().clone()
-    except (RuntimeError, NotImplementedError):  # the script opened the group with a store that has one user
+        store = dist.distributed_c10d._get_default_store().clone()  # pyright: ignore[reportAttributeAccessIssue]
+    except (RuntimeError, NotImplementedError, AttributeError):  # a store for one user, or an older torch
         yield
         return
     store.set_timeout(timedelta(seconds=_REPLY_SECONDS))

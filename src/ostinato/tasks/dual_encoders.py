@@ -25,6 +25,20 @@ class DualEncoderArguments(TokenizerArguments, ImageModelArguments):
     def is_pair(self) -> bool:
         return self.vision_model_name_or_path is not None or self.text_model_name_or_path is not None
 
+    def require_pair(self) -> tuple[str, str]:
+        """Return the names of the vision model and the text model.
+
+        Raises:
+            ConfigError: One of them is not named.
+        """
+        if self.vision_model_name_or_path is None or self.text_model_name_or_path is None:
+            raise ConfigError(
+                what="a dual encoder of one model",
+                why="--vision_model_name_or_path and --text_model_name_or_path belong together",
+                fix="name both; or a whole model with --model_name_or_path",
+            )
+        return self.vision_model_name_or_path, self.text_model_name_or_path
+
     @property
     def text_source(self) -> str | None:
         """Where the tokenizer is from, if not from the whole model."""
@@ -33,13 +47,7 @@ class DualEncoderArguments(TokenizerArguments, ImageModelArguments):
 
 def load_pair_config(arguments: DualEncoderArguments) -> Any:
     """Return the config of a new dual encoder of the two named models."""
-    names = (arguments.vision_model_name_or_path, arguments.text_model_name_or_path)
-    if None in names:
-        raise ConfigError(
-            what="a dual encoder of one model",
-            why="--vision_model_name_or_path and --text_model_name_or_path belong together",
-            fix="name both; or a whole model with --model_name_or_path",
-        )
+    names = arguments.require_pair()
     vision, text = (load_config(replace(arguments, model_name_or_path=name)) for name in names)
     vision = getattr(vision, "vision_config", vision)  # of a CLIP, its vision part
     return import_transformers().VisionTextDualEncoderConfig.from_vision_text_configs(vision, text)
@@ -48,12 +56,10 @@ def load_pair_config(arguments: DualEncoderArguments) -> Any:
 def load_pair(arguments: DualEncoderArguments, config: Any) -> Any:
     """Return a dual encoder of the two named models, with new projections."""
     transformers, options = import_transformers(), build_hub_arguments(arguments)
+    configs = (config.vision_config, config.text_config)
     vision, text = (
         load_pretrained(transformers.AutoModel, name, "model", config=part, **options)
-        for name, part in (
-            (arguments.vision_model_name_or_path, config.vision_config),
-            (arguments.text_model_name_or_path, config.text_config),
-        )
+        for name, part in zip(arguments.require_pair(), configs, strict=True)
     )
     get_logger().info("the projections of the two models into one space are new")
     vision = getattr(vision, "vision_model", vision)
