@@ -68,4 +68,6 @@ def _cut(text: str) -> str:
 def _name_processes(ranks: Sequence[str]) -> str:
     if len(ranks) == 1:
         return f"process {ranks[0]}"
-    return f"processes {join_names(ranks)}" if len(ranks) <= 4 else f"{len(ranks)} processes"
+    if len(ranks) > 4:
+        return f"{len(ranks)} processes"
+    return f"processes {join_names(ranks[:-1])} and {ranks[-1]}"

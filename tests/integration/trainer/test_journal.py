@@ -80,7 +80,8 @@ def test_a_whole_run_tells_all_of_it(tmp_path: Path) -> None:
     assert [one["time"] for one in found] == sorted(one["time"] for one in found)
     start, end = found[0], found[-1]
     assert start["event"] == "start" and end["event"] == "end" and end["step"] == 9
-    assert start["arguments"] == json.loads(trainer.args.to_json_string())
+    given = json.loads(trainer.args.to_json_string())
+    assert start["arguments"] == {name.removeprefix("ostinato."): value for name, value in given.items()}
     assert start["origins"]["max_steps"] == "given" and "seed" not in start["origins"]
     assert start["plan"]["steps"] == 9 and start["plan"]["train_rows"] == 20 and start["plan"]["rows_per_step"] == 4
     assert start["plan"]["parameters"] == sum(one.numel() for one in trainer.model.parameters())
