@@ -325,8 +325,17 @@ class Loader(DataLoader[Any]):
                 options["generator"] = torch.Generator()
             self._torch_loader = DataLoader(reader(), batch_size=None, collate_fn=return_unchanged, **order, **options)
             # From here, since the collector of cycles would take torch's queues apart before it ends the workers.
-            weakref.finalize(self, _stop_workers, self._torch_loader, os.getpid())
-        return unpack_batches(self._follow_streams(iter(self._torch_loader)))
+            weakref.finalize(self, _stop_kept_workers, self._torch_loader, os.getpid())
+        workers = iter(self._torch_loader)
+        return self._end_workers(workers, unpack_batches(self._follow_streams(workers)), os.getpid())
+
+    def _end_workers(self, workers: Any, batches: Iterator[Any], process: int) -> Iterator[Any]:
+        """Yield the batches, and end the workers with them, also after an error: torch's collected iterator waits 5 s."""
+        try:
+            yield from batches
+        finally:
+            if not self.persistent_workers:
+                _stop_workers(workers, process)
 
     def _follow_streams(self, batches: Any) -> Iterator[Any]:
         """Note the streams of workers that share those of torch."""
@@ -418,9 +427,13 @@ class Loader(DataLoader[Any]):
 _inherited: list[Any] = []  # in a worker: loaders of the process that started it
 
 
-def _stop_workers(loader: DataLoader[Any], process: int) -> None:
-    """Stop the workers of a loader that is not used any more, in the process that started them."""
-    workers = getattr(loader, "_iterator", None)
+def _stop_kept_workers(loader: DataLoader[Any], process: int) -> None:
+    """Stop the workers that a loader has kept (`persistent_workers`), as it is not used any more."""
+    _stop_workers(getattr(loader, "_iterator", None), process)
+
+
+def _stop_workers(workers: Any, process: int) -> None:
+    """Stop the workers of torch's iterator, in the process that started them."""
     if os.getpid() != process:
         _inherited.append(workers)
     elif callable(stop := getattr(workers, "_shutdown_workers", None)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
@@ -162,6 +163,17 @@ def test_rows_before_the_bad_one_still_come_from_workers(loader_settings: Settin
             for batch in loader_of(dataset, loader_settings(num_workers=1), batch_size=1):
                 came += batch["x"].tolist()
         assert came == [0, 1]  # one batch is read ahead, and that is where it breaks
+
+
+@forks
+def test_workers_end_with_the_error(loader_settings: Settings) -> None:
+    """Left to the collector of garbage, each would keep the process waiting for five seconds when it exits."""
+    for dataset in (Broken(KeyError()), BrokenStream(KeyError())):
+        before = set(multiprocessing.active_children())
+        loader = loader_of(dataset, loader_settings(num_workers=2), batch_size=1)
+        with pytest.raises(KeyError):
+            list(loader)
+        assert set(multiprocessing.active_children()) == before
 
 
 def test_an_error_on_the_way_to_pinned_memory(loader_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
