@@ -330,7 +330,7 @@ class Loader(DataLoader[Any]):
         return self._end_workers(workers, unpack_batches(self._follow_streams(workers)), os.getpid())
 
     def _end_workers(self, workers: Any, batches: Iterator[Any], process: int) -> Iterator[Any]:
-        """Yield the batches, and end the workers with them, also after an error: torch's collected iterator waits 5 s."""
+        """Yield the batches. The workers end with them, also after an error, and not when they are collected."""
         try:
             yield from batches
         finally:
