@@ -10,6 +10,8 @@ import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.references import recall
+
 SOURCE = Path(__file__).parents[2] / "src"
 _END = """
 import json as _json
@@ -41,6 +43,10 @@ def run_script(script: str, directory: Path, *, dropin: bool, **environment: str
 
 
 def run_both_ways(script: str, directory: Path, **environment: str) -> tuple[Ended, Ended]:
-    """Return how a script ended on transformers, and under the drop-in."""
-    theirs = run_script(script, directory / "transformers", dropin=False, **environment)
-    return theirs, run_script(script, directory / "ostinato", dropin=True, **environment)
+    """Return what a script left on transformers, and how it ended under the drop-in."""
+    theirs = recall(
+        lambda: run_script(script, directory / "transformers", dropin=False, **environment).result,
+        name="script",
+        code=[script, *sorted(f"{name}={value}" for name, value in environment.items())],
+    )
+    return Ended(theirs, said=""), run_script(script, directory / "ostinato", dropin=True, **environment)

@@ -38,7 +38,7 @@ def activate(references: References | None) -> None:
 
 
 def recall(
-    run: Callable[[], Any], script: Callable[..., Any] | None = None, *, name: str = "", files: Sequence[Path] = ()
+    run: Callable[[], Any], script: Callable[..., Any] | None = None, *, name: str = "", code: Sequence[str] = ()
 ) -> Any:
     """Return what `run()` returns, which runs transformers: from a recording if one applies, else by running it.
 
@@ -46,12 +46,12 @@ def recall(
         run: Runs transformers and returns what the test needs of it.
         script: What `run` runs; by default that is itself.
         name: What it is called in the recording; by default as the script is.
-        files: What another process runs, if one does: its code counts, and it cannot change anything in this one.
+        code: What another process runs, if one does: this code counts, and it cannot change anything in this one.
     """
     if _active is None:
         return run()
-    if files:
-        return _active.recall(run, None, f"{name} {hash_of(b''.join(file.read_bytes() for file in files))}")
+    if code:
+        return _active.recall(run, None, f"{name} {hash_of(''.join(code).encode())}")
     script = script or run
     return _active.recall(run, script, name or getattr(script, "__qualname__", type(script).__name__))
 

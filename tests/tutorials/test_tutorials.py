@@ -148,7 +148,7 @@ def recall_answer(stages: dict[str, Stage], name: str, arguments: tuple[str, ...
         return {"failed": answer["failed"].splitlines()[-1]} if "failed" in answer else answer
 
     script = HERE / "scripts" / f"{name}.py"
-    return recall(run, name=" ".join([name, *arguments]), files=[script, HERE / "stage.py"])
+    return recall(run, name=" ".join([name, *arguments]), code=[script.read_text(), (HERE / "stage.py").read_text()])
 
 
 @dataclass(frozen=True)

@@ -208,7 +208,7 @@ def test_files_that_another_process_runs(sessions: Sessions, tmp_path: Path) -> 
         session = references._active
         assert session is not None
         with session.own_calls(Owner(sessions.folder / "test_file.py", "test_a", "test_a")):
-            return recall(lambda: runs.append(1) or len(runs), name="script", files=[script])
+            return recall(lambda: runs.append(1) or len(runs), name="script", code=[script.read_text()])
 
     script.write_text("first")
     session = sessions.start("record")
