@@ -19,8 +19,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, Sampler
 
 # The modules of these packages load when they are first used (core/lazy_package.py).
-from . import checkpoint as checkpoints
 from . import (
+    arguments,
     compat,
     data,
     diagnostics,
@@ -35,17 +35,11 @@ from . import (
     strategies,
     trackers,
 )
+from . import checkpoint as checkpoints
 from . import report as run_report
 from .arguments import usage_errors
 from .arguments.from_transformers import convert_arguments
 from .arguments.metaclass import TrainerType
-from .arguments.settings import (
-    LoaderSettings,
-    OptimizerSettings,
-    PrecisionSettings,
-    ReplicaSettings,
-    ScheduleSettings,
-)
 from .arguments.shard_settings import ShardSettings
 from .arguments.training_args import TrainingArguments
 from .arguments.validate_trainer import (
@@ -356,11 +350,15 @@ class Trainer(metaclass=TrainerType):
         self.model = model if model is not None else self.call_model_init()
         self.world = World.from_environment()
         self.strategy = strategy or strategies.choose.choose_strategy(
-            self.world, self._choose_device(), ReplicaSettings.of(self.args), ShardSettings.of(self.args), self.model
+            self.world,
+            self._choose_device(),
+            arguments.settings.ReplicaSettings.of(self.args),
+            ShardSettings.of(self.args),
+            self.model,
         )
         self.args.model_parallel_size = self.strategy.processes // self.strategy.size
         self.precision = strategies.precision.choose_precision(
-            PrecisionSettings.of(self.args, self.strategy.device.type)
+            arguments.settings.PrecisionSettings.of(self.args, self.strategy.device.type)
         )
         self.create_accelerator_and_postprocess()
 
@@ -1447,7 +1445,7 @@ class Trainer(metaclass=TrainerType):
         self._set_signature_columns_if_needed()
         used = tuple(self._signature_columns or ()) if self.args.remove_unused_columns else None
         origin = data.kept_loaders.LoaderOrigin(
-            dataset, self.data_collator, batch_size, LoaderSettings.of(self.args), used
+            dataset, self.data_collator, batch_size, arguments.settings.LoaderSettings.of(self.args), used
         )
         return data.kept_loaders.keep_loader(self._eval_dataloaders, dataloader_key, origin, make)
 
@@ -1467,12 +1465,12 @@ class Trainer(metaclass=TrainerType):
         """Return the order of the rows of an epoch."""
         dataset = data.mixture.convert_to_mixture(train_dataset if train_dataset is not None else self.train_dataset)
         if self.sampler is not None:
-            return data.user_loaders.share_sampler(self.sampler, LoaderSettings.of(self.args))
+            return data.user_loaders.share_sampler(self.sampler, arguments.settings.LoaderSettings.of(self.args))
         if isinstance(dataset, data.mixture.Mixture):
             return data.mixture.MixtureSampler(dataset, self.args.data_seed)
         return data.samplers.epoch_sampler.build_train_sampler(
             dataset,
-            LoaderSettings.of(self.args),
+            arguments.settings.LoaderSettings.of(self.args),
             batch_size=self._train_batch_size * self.args.gradient_accumulation_steps,
             input_name=data.build.find_input_name(self.processing_class),
         )
@@ -1594,7 +1592,7 @@ class Trainer(metaclass=TrainerType):
         Raises:
             MissingPackageError: The optimizer comes from a package that is not installed.
         """
-        return optim.optimizers.choose_optimizer(OptimizerSettings.of(args), model)
+        return optim.optimizers.choose_optimizer(arguments.settings.OptimizerSettings.of(args), model)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Return the names of the parameters that weight decay applies to: all but biases and norms.
@@ -1618,7 +1616,7 @@ class Trainer(metaclass=TrainerType):
             The schedule.
         """
         if self.lr_scheduler is None:
-            settings = ScheduleSettings.of(self.args, num_training_steps)
+            settings = arguments.settings.ScheduleSettings.of(self.args, num_training_steps)
             self.lr_scheduler = optim.schedulers.build_schedule(
                 settings,
                 optimizer if optimizer is not None else self.optimizer,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..core.errors import DataError, NonFiniteError
@@ -42,7 +41,7 @@ class NonFiniteGuard:
 
     def is_finite(self, total: Tensor | float) -> bool:
         """Return whether everything is finite, given the sum of it: only one number is read."""
-        finite = bool(torch.isfinite(total)) if isinstance(total, Tensor) else math.isfinite(total)
+        finite = math.isfinite(total)
         if finite:
             self.in_a_row = 0
         return finite
