@@ -87,7 +87,7 @@ multihost: $(VENV)/.dev
 # Each environment runs the tests of the libraries it has, and skips the others.
 compat: .venv-compat/.ready .venv-compat-older/.ready .venv-compat-axolotl/.ready
 	@for kind in compat compat-older compat-axolotl; do \
-	  OMP_NUM_THREADS=1 OSTINATO_LONG_TESTS=1 .venv-$$kind/bin/python -m pytest tests/compat $(PYTEST_FLAGS) || exit 1; done
+	  OMP_NUM_THREADS=1 OSTINATO_LONG_TESTS=1 .venv-$$kind/bin/python -m pytest tests/compat --timeout 3600 $(PYTEST_FLAGS) || exit 1; done
 
 # The test suite builds the site too (tests/docs), and fails on a warning.
 docs: $(VENV)/.dev

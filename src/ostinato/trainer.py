@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -313,6 +313,8 @@ class Trainer(metaclass=TrainerType):
 
     def _check_replaceable(self, is_replaced: Callable[[str], bool]) -> None:
         """Check what was passed, as it is after the constructor of a subclass."""
+        if "_run_directory" not in vars(self):  # it did not call the constructor of this class
+            return
         check_types(
             is_replaced,
             data_collator=self.data_collator,
@@ -407,7 +409,7 @@ class Trainer(metaclass=TrainerType):
             stateful_callbacks=self._export_callback_states(),
         )
         self.is_in_train = False
-        self.current_flos = 0.0
+        self.current_flos = 0
         self.current_gradient_accumulation_steps = self.args.gradient_accumulation_steps
         self._train_batch_size = self.args.train_batch_size
         self._signature_columns = None
@@ -856,6 +858,28 @@ class Trainer(metaclass=TrainerType):
         """
         return self._train_batch_size * args.gradient_accumulation_steps * args.data_size
 
+    def set_initial_training_values(
+        self, args: TrainingArguments, dataloader: DataLoader[Any]
+    ) -> tuple[int, int, int, int, int, int, int]:
+        """Return the numbers of a run over a loader. `plan()` returns these and more, by name.
+
+        Args:
+            args: The training arguments.
+            dataloader: The loader of the training rows.
+
+        Returns:
+            Epochs, steps per epoch, rows, rows that will be read, rows per step, batches per epoch, and steps.
+
+        Raises:
+            ConfigError: The loader has no length, and `max_steps` is not set.
+        """
+        planned = copy.copy(self)
+        planned.args = args
+        plan, per_step = engine.loader_plan.plan_run(planned, dataloader), self.get_total_train_batch_size(args)
+        rows = self.num_examples(dataloader) if data.sizes.has_length(dataloader) else plan.rows
+        steps_per_epoch = max(math.ceil(plan.batches_per_epoch / plan.accumulation), 1)
+        return plan.epochs, steps_per_epoch, rows, plan.rows, per_step, plan.batches_per_epoch, plan.max_steps
+
     # ---- one step (loss/, strategies/) ---------------------------------------------------------------
 
     def get_batch_samples(
@@ -1043,9 +1067,11 @@ class Trainer(metaclass=TrainerType):
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor | None:
         """Clip the gradient to `max_grad_norm`; return the norm it had, None if the optimizer has used it up."""
-        assert self._run is not None
         if getattr(self.optimizer, "fused_backward", None) is not None:
             return None
+        if self._run is None:
+            gradients = [one.grad for one in model.parameters() if one.grad is not None]
+            return self.strategy.clip(gradients, self.args.max_grad_norm or math.inf)
         return self.strategy.clip(self._run.parameters.list_gradients(), self._run.plan.max_grad_norm)
 
     def _get_learning_rate(self) -> float:
@@ -1062,6 +1088,11 @@ class Trainer(metaclass=TrainerType):
         called = strategies.called_model.get_called_model(self, model)
         with strategies.optimizer_rules.keep_parameters(self.optimizer, model):
             return self.strategy.place(called, training=training)
+
+    @property
+    def _has_prepared_model(self) -> bool:
+        """Whether a run has begun, or a loop that a subclass has written."""
+        return self._run is not None or self.accelerator.has_prepared_model
 
     def _get_loss_signature(self) -> LossSignature:
         function = self.compute_loss
@@ -1084,8 +1115,12 @@ class Trainer(metaclass=TrainerType):
         learning_rate: float | None = None,
     ) -> None:
         """Log, evaluate and save if the control requests it."""
-        assert self._run is not None
-        engine.report.report_step(self, self._run, tr_loss, grad_norm, model, learning_rate)
+        if self._run is not None:
+            engine.report.report_step(self, self._run, tr_loss, grad_norm, model, learning_rate)
+        else:
+            engine.report.report_own_step(
+                self, tr_loss, grad_norm, model, trial, ignore_keys_for_eval, start_time, learning_rate
+            )
 
     def track(self, name: str, value: float | Tensor, weight: float | Tensor = 1.0) -> None:
         """Log a number with the next log line, as a weighted mean over everything that is tracked until then.
@@ -1282,7 +1317,7 @@ class Trainer(metaclass=TrainerType):
         """
         started = time.time()
         model = self._wrap_model(self.model, training=False)
-        if self._run is None:
+        if not self._has_prepared_model:
             self.model_preparation_time = round(time.time() - started, 4)
         run = self._run if self.is_in_train else None
         evaluated = evaluation.request.name_evaluated_set(description, metric_key_prefix, self.eval_dataset)
@@ -1903,7 +1938,7 @@ class Trainer(metaclass=TrainerType):
             self.current_flos += self._run.meters.flops.take()
         total = torch.tensor(self.current_flos, dtype=torch.float64)
         self.state.total_flos += float(self.strategy.sum(total)) if self.args.world_size > 1 else self.current_flos
-        self.current_flos = 0.0
+        self.current_flos = 0
 
     def is_local_process_zero(self) -> bool:
         """Return whether this is the main process of its machine."""
@@ -1914,22 +1949,29 @@ class Trainer(metaclass=TrainerType):
         return self.args.process_index == 0
 
     @property
+    def _loss_meter(self) -> engine.meters.LossMeter:
+        return self._own_loss_meter if self._run is None else self._run.meters.loss
+
+    @cached_property
+    def _own_loss_meter(self) -> engine.meters.LossMeter:
+        """The losses of a loop that a subclass has written."""
+        return engine.meters.LossMeter(self.strategy.device)
+
+    @property
     def _total_loss_scalar(self) -> float:
-        return self._run.meters.loss.total if self._run is not None else 0.0
+        return self._loss_meter.total
 
     @_total_loss_scalar.setter
     def _total_loss_scalar(self, total: float) -> None:
-        if self._run is not None:
-            self._run.meters.loss.total = total
+        self._loss_meter.total = total
 
     @property
     def _globalstep_last_logged(self) -> int:
-        return self._run.meters.loss.last_step if self._run is not None else 0
+        return self._loss_meter.last_step
 
     @_globalstep_last_logged.setter
     def _globalstep_last_logged(self, step: int) -> None:
-        if self._run is not None:
-            self._run.meters.loss.last_step = step
+        self._loss_meter.last_step = step
 
     def _build_token_counter(self) -> engine.token_count.TokenCounter:
         """Return the counter of input tokens that arguments, model and tokenizer define."""

@@ -198,8 +198,8 @@ def test_missing_weights_are_named(ours: Api, capsys: pytest.CaptureFixture[str]
     trainer = ours.trainer(tiny.regression(), train_dataset=tiny.regression_rows())
     trainer._load_state_dict_in_model({"other": next(trainer.model.parameters())})
     said = capsys.readouterr().err
-    assert "the checkpoint has unused other" in said
-    assert "the checkpoint has no " in said
+    assert "the checkpoint has unexpected keys: other" in said
+    assert "the checkpoint has missing keys: " in said
 
 
 def test_an_override_of_a_step_of_their_loop_is_told_to_have_no_effect(

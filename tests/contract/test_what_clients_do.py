@@ -379,6 +379,27 @@ class TestWhatASubclassReplaces:
             trainer.train()
 
 
+def test_intervals_that_nothing_reads_may_be_none(api: Api) -> None:
+    unused = {"save_steps": None, "logging_steps": None, "logging_strategy": "epoch", "train_sampling_strategy": None}
+    args = api.args(max_steps=4, per_device_train_batch_size=12, **unused)
+    trainer = api.fit(tiny.regression(), tiny.regression_rows(), max_steps=4, per_device_train_batch_size=12, **unused)
+    assert (args.save_steps, args.logging_steps) == (None, None)
+    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [2, 4]
+    if api.is_ours:  # transformers fails with a comparison
+        for name in ("save", "logging"):
+            with pytest.raises(ValueError, match=f"{name}_steps=None"):
+                api.args(**{f"{name}_strategy": "steps", f"{name}_steps": None})
+
+
+def test_a_constructor_need_not_call_that_of_the_base_class(api: Api) -> None:
+    class Bare(api.Trainer):
+        def __init__(self, model: nn.Module) -> None:
+            self.model = model
+
+    model = tiny.regression()
+    assert Bare(model).model is model
+
+
 @pytest.mark.parametrize("name", ["compute_loss_func", "label_smoother", "model_accepts_loss_kwargs", "label_names"])
 def test_parts_may_be_set_before_the_constructor_of_the_base_class(api: Api, name: str) -> None:
     """As on transformers, the constructor then sets them anew."""

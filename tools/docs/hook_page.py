@@ -30,7 +30,9 @@ HOOKS: dict[str, dict[str, Hook]] = {
     "A run": {
         "train": Hook("called by you", "return `super().train(…)`, a `TrainOutput`", 7),
         "_inner_training_loop": Hook(
-            "once per `train`, inside the lock of the run's directory", "return a `TrainOutput`; call `super()`", 3
+            "once per `train`, inside the lock of the run's directory",
+            "return a `TrainOutput`; call `super()`, or write the whole loop",
+            3,
         ),
         "call_model_init": Hook("at the start of every `train` with `model_init`", "return a new model", 2),
         "create_accelerator_and_postprocess": Hook(

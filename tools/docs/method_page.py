@@ -11,7 +11,7 @@ from tools.docs.hook_page import HOOKS
 # By group: methods, properties, and attributes that other code sets.
 GROUPS: dict[str, str] = {
     "Training": "train call_model_init _inner_training_loop training_step get_batch_samples samples_at skipped_rows "
-    "num_examples get_total_train_batch_size get_num_trainable_parameters",
+    "num_examples get_total_train_batch_size set_initial_training_values get_num_trainable_parameters",
     "Loss": "compute_loss compute_loss_func compute_loss_context_manager autocast_smart_context_manager "
     "can_return_loss label_smoother model_accepts_loss_kwargs loss_is_scaled_for_ga",
     "Evaluation and prediction": "evaluate predict evaluation_loop prediction_loop prediction_step "

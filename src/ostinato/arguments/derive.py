@@ -36,6 +36,7 @@ def derive(args: TrainingArguments) -> list[ConfigError]:
     problems = [*_convert_words(args), *_convert_debug(args), *_convert_json(args), *_convert_accelerator_config(args)]
     _derive_output_dir(args)
     _derive_evaluation(args)
+    _derive_order(args)
     _convert_whole_steps(args)
     _derive_best_metric(args)
     _derive_accumulation(args)
@@ -130,6 +131,11 @@ def _derive_evaluation(args: TrainingArguments) -> None:
         note_once(f"eval_steps is not set: evaluating every logging_steps={args.logging_steps}")
     if args.eval_delay is None:
         args.eval_delay = 0
+
+
+def _derive_order(args: TrainingArguments) -> None:
+    if args.train_sampling_strategy is None:
+        args.train_sampling_strategy = "random"
 
 
 def _convert_whole_steps(args: TrainingArguments) -> None:

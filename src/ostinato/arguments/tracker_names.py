@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -84,8 +85,10 @@ def _list_names() -> list[str]:
 
 
 def _is_importable(package: str | None) -> bool:
+    if package is None or sys.modules.get(package) is not None:  # a stand-in may have no spec to find
+        return True
     try:
-        return package is None or find_spec(package) is not None
+        return find_spec(package) is not None
     except ModuleNotFoundError:  # of the package that it is part of
         return False
 

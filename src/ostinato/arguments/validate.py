@@ -137,7 +137,8 @@ def _check_intervals(args: TrainingArguments) -> Iterator[ConfigError]:
         is_number = steps is None or (isinstance(steps, (int, float)) and math.isfinite(steps))
         if strategy != IntervalStrategy.STEPS.value or not is_number:
             continue
-        if name != "save" and (not steps or steps < 0):  # save_steps=0 and -1 mean "only at the end" in older scripts
+        # save_steps=0 and -1 mean "only at the end" in older scripts
+        if steps is None or (name != "save" and steps <= 0):
             yield ConfigError(
                 what=f"{name}_strategy='steps' with {name}_steps={steps!r}",
                 why="it needs a number of steps above 0, or a fraction of the run between 0 and 1",
@@ -424,7 +425,7 @@ def note_ineffective(args: TrainingArguments) -> None:
         note_once(
             f"torch_empty_cache_steps={args.torch_empty_cache_steps} has no effect on a CPU: it has no such cache"
         )
-    if args.save_strategy == SaveStrategy.STEPS and args.save_steps <= 0:
+    if args.save_strategy == SaveStrategy.STEPS and (args.save_steps or 0) <= 0:
         note_once(f"save_steps={args.save_steps}: no checkpoint before the last step (save_strategy='no' writes none)")
     if args.ostinato.max_tokens_per_batch is not None:
         note_once(

@@ -32,11 +32,11 @@ def write_parts(
     progress: dict[str, Any] | None = None,
 ) -> None:
     """Write everything that a checkpoint holds; without `write`, through the Trainer's hooks."""
-    assert trainer._run is not None
     progress = gather_progress(trainer) if progress is None else progress
+    run = trainer._run
     write_weights(trainer, directory, write, as_evaluated=settings.only_model)
     if not settings.only_model:
-        with trainer._run.updates.use_next_streams():
+        with nullcontext() if run is None else run.updates.use_next_streams():
             write_training_parts(trainer, directory, settings, write)
     if settings.writes_here:
         save_progress(trainer, directory, progress, write or write_tensors)
@@ -62,9 +62,11 @@ def write_training_parts(
 
 
 def gather_progress(trainer: SaveHost) -> dict[str, Any]:
-    """Return the sums over all processes. They are gathered before any process writes, since one alone may fail."""
-    assert trainer._run is not None
-    return trainer._run.export_progress(trainer.strategy)
+    """Return the sums over all processes, and the position in the data; nothing for a loop of a subclass's own.
+
+    They are gathered before any process writes, since one alone may fail.
+    """
+    return {} if trainer._run is None else trainer._run.export_progress(trainer.strategy)
 
 
 def write_weights(trainer: SaveHost, directory: Path, write: TensorWriter | None, *, as_evaluated: bool) -> None:

@@ -51,6 +51,7 @@ class AcceleratorView(CheckpointFunctions, ProcessFunctions):
         CheckpointFunctions.__init__(self, trainer)
         ProcessFunctions.__init__(self, trainer.args)
         self._is_triggered = False
+        self.has_prepared_model = False
         self.state = StateView(trainer.args)
         self.gradient_state = GradientStateView(trainer)
         if are_names_installed():  # client code may expect that the trainer has created an Accelerator
@@ -189,6 +190,7 @@ class AcceleratorView(CheckpointFunctions, ProcessFunctions):
     def prepare_model(
         self, model: nn.Module, device_placement: bool | None = None, evaluation_mode: bool = False
     ) -> nn.Module:
+        self.has_prepared_model = True
         if device_placement is not False and not is_placed(model):
             move(model, self.device)
         return model if evaluation_mode else self._trainer.strategy.place(model)

@@ -93,9 +93,9 @@ def _load_state_dict_in_model(trainer: Any, state_dict: dict[str, Any]) -> None:
 
 
 def _issue_warnings_after_load(trainer: Any, load_result: Any) -> None:
-    for what, names in (("has no", load_result.missing_keys), ("has unused", load_result.unexpected_keys)):
+    for what, names in (("missing", load_result.missing_keys), ("unexpected", load_result.unexpected_keys)):
         if names:
-            warn(f"the checkpoint {what} {', '.join(map(str, names))}")
+            warn(f"the checkpoint has {what} keys: {', '.join(map(str, names))}")
 
 
 def _count_tokens(trainer: Any, train_dl: Any, max_steps: int | None = None) -> int:
@@ -159,20 +159,24 @@ REPLACEMENTS: dict[str, tuple[str, str]] = {
     "init_git_repo": ("no git repository is kept", "use push_to_hub()"),
     "ipex_optimize_model": ("transformers has removed Intel's extension", "set torch_compile=True"),
     "propagate_args_to_deepspeed": (_NO_DEEPSPEED, "train with torchrun"),
-    "set_initial_training_values": (_LOOP, "call trainer.plan(), which returns steps, epochs and rows"),
     "torch_jit_model_eval": ("transformers has removed tracing", "set torch_compile=True"),
 }
 
-# Steps of transformers' own loop. An override of one in a subclass is never called.
-_TRANSFORMERS_LOOP_METHODS = (
-    "_build_accelerator_args",
-    "_finalize_training",
-    "_init_training_state",
-    "_prepare_for_training",
-    "_run_epoch",
-    "_update_auto_batch_size",
-    "set_initial_training_values",
-)
+# Steps of transformers' own loop, and what to do instead of overriding them: an override is never called.
+_TRANSFORMERS_LOOP_METHODS = {
+    **{
+        name: REPLACEMENTS[name][1]
+        for name in (
+            "_build_accelerator_args",
+            "_finalize_training",
+            "_init_training_state",
+            "_prepare_for_training",
+            "_run_epoch",
+            "_update_auto_batch_size",
+        )
+    },
+    "set_initial_training_values": "set max_steps, or override get_train_dataloader",
+}
 
 
 def resolve_missing_attribute(trainer: Any, name: str) -> Any:
@@ -190,6 +194,6 @@ def resolve_missing_attribute(trainer: Any, name: str) -> Any:
 def note_overrides_without_effect(kind: type, base: type) -> None:
     """Note each step of transformers' loop that a class between `kind` and `base` overrides, one line for each."""
     for cls in kind.__mro__[: kind.__mro__.index(base)]:
-        for name in _TRANSFORMERS_LOOP_METHODS:
+        for name, fix in _TRANSFORMERS_LOOP_METHODS.items():
             if name in vars(cls):
-                note_once(f"{cls.__name__}.{name} has no effect: {_LOOP}; {REPLACEMENTS[name][1]}")
+                note_once(f"{cls.__name__}.{name} has no effect: {_LOOP}; {fix}")

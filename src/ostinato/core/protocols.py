@@ -320,7 +320,9 @@ class EvalHost(MetricsHost, LossHost, CallbackTensorHost, Protocol):
     precision: Precision
     is_in_train: bool
     model_preparation_time: float
-    _run: Any
+
+    @property
+    def _has_prepared_model(self) -> bool: ...
 
     @property
     def _prediction_padding(self) -> int: ...

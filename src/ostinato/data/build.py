@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from ..arguments import usage_errors
 from ..arguments.settings import LoaderSettings
+from ..core.calls import fit_arguments
 from ..core.notices import note_once
 from ..core.protocols import LoaderHost
 from ..core.random import preserve_rng
@@ -61,7 +62,7 @@ def build_loader(
         collator = _build_packing_collator(trainer, dataset, collator)
     batch_sampler = _build_batch_sampler(trainer, dataset, collator, settings) if is_training else None
     has_order = batch_sampler is None and not is_iterable(dataset)
-    sampler = sampler_fn(dataset) if sampler_fn is not None and has_order else None
+    sampler = _make_sampler(sampler_fn, dataset) if sampler_fn is not None and has_order else None
     if isinstance(dataset, Mixture):
         collator = SourceCollator(collator)
         dataset = dataset.replace_sets(lambda name, rows: SkippingRows(rows, name) if skips else rows, tagged=True)
@@ -82,6 +83,11 @@ def build_loader(
         batch_sampler=batch_sampler,
         windows=_choose_windows(trainer, settings) if is_training and is_iterable(dataset) else None,
     )
+
+
+def _make_sampler(sampler_fn: Callable[..., Sampler[Any] | None], dataset: Any) -> Sampler[Any] | None:
+    """Return the sampler of a data set. Until transformers 4.51, `_get_train_sampler` had no parameter."""
+    return sampler_fn(*fit_arguments(sampler_fn, dataset))
 
 
 def _choose_windows(trainer: LoaderHost, settings: LoaderSettings) -> StreamWindows | None:

@@ -24,6 +24,7 @@ from ..checkpoint.atomic import atomic_directory, discard
 from ..checkpoint.run_directory import RunDirectory
 from ..checkpoint.state_objects import build_object, describe_object
 from ..core import accelerator
+from ..core.calls import fit_arguments
 from ..core.errors import CheckpointError
 from ..core.notices import note
 from ..core.state_guard import can_restore
@@ -139,7 +140,7 @@ def _try_micro_batch(trainer: DryRunHost, loader: Any, batch: Any) -> None:
     num_items = trainer._get_num_items_in_batch([batch], trainer.strategy.device)
     try:
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=True):
-            trainer.training_step(trainer.model_wrapped, batch, num_items)
+            trainer.training_step(*fit_arguments(trainer.training_step, trainer.model_wrapped, batch, num_items))
         trainer.model_wrapped = trainer.strategy.finish_backward(trainer.model_wrapped)
         accelerator.wait_for(trainer.strategy.device)
     except Exception as error:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         flops,
         loader_plan,
         loop,
+        meters,
         report,
         resume,
         run,

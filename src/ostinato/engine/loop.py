@@ -22,6 +22,7 @@ from ..callbacks.handler import emit
 from ..core.protocols import TrainHooks
 from . import guarded_step
 from .batch_size_search import RestartPoint
+from .report import log_save_evaluate
 from .run import Run
 from .step_weights import correct_weight
 from .updates import Update
@@ -60,10 +61,11 @@ def accumulate_gradients(trainer: TrainHooks, run: Run, update: Update) -> bool:
     """
     trainer.current_gradient_accumulation_steps = len(update.batches)
     run.updates.begin(update)
+    count = (update.num_items,) if run.options.step_takes_count else ()
     for micro_batch, inputs in zip(update.micro_batches(), run.transfer.stay_ahead(update.batches), strict=True):
         run.step.micro_batch, run.step.is_computing = micro_batch, True
         with trainer.strategy.accumulate(trainer.model_wrapped, sync=micro_batch.is_last):
-            loss = trainer.training_step(trainer.model_wrapped, inputs, update.num_items)
+            loss = trainer.training_step(trainer.model_wrapped, inputs, *count)
         run.step.is_computing = False
         run.meters.loss.hold(loss)
         run.meters.flops.add(micro_batch.batch)
@@ -114,16 +116,7 @@ def report(trainer: TrainHooks, run: Run, epoch: int) -> None:
     if run.options.report_always or run.options.can_restart:
         run.step.settle()
     if control.should_log or control.should_evaluate or control.should_save or run.options.report_always:
-        trainer._maybe_log_save_evaluate(
-            run.meters.loss.pending,
-            run.step.grad_norm,
-            trainer.model_wrapped,
-            run.options.trial,
-            epoch,
-            run.options.ignore_keys,
-            run.started,
-            learning_rate=run.step.learning_rate,
-        )
+        log_save_evaluate(trainer, run, epoch)
         run.parameters.refresh(trainer.model_wrapped)
     if run.stop.follow is not None:
         run.stop.follow()

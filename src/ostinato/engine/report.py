@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
+from ..arguments.settings import ReportSettings
 from ..callbacks.handler import emit
 from ..core import accelerator
+from ..core.calls import fit_arguments, takes
 from ..core.host_copy import HostCopy
-from ..core.protocols import ReportHooks
+from ..core.protocols import ReportHooks, TrainHooks
 from ..core.random import isolate
 from ..core.stop_request import Interrupted
 from .run import InterruptedEvaluation, Run
+from .run_host import OwnLoopHost
 
 
 def report_step(
@@ -23,11 +28,60 @@ def report_step(
 ) -> None:
     """Carry out the control's requests, in the order log, evaluate, save."""
     if trainer.control.should_log and trainer.state.global_step > run.meters.loss.last_step:
-        trainer.log(collect_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
+        log(trainer, collect_logs(trainer, run, tr_loss, grad_norm, learning_rate), run.started)
     if trainer.control.should_evaluate:
         evaluate_step(trainer, run, model)
     if trainer.control.should_save:
         save_step(trainer, run, model)
+
+
+def log(trainer: ReportHooks, logs: dict[str, float], started: float) -> None:
+    """Call the method that logs. Until transformers 4.46, it had no parameter for the start of the run."""
+    trainer.log(*fit_arguments(trainer.log, logs, started))
+
+
+def log_save_evaluate(trainer: TrainHooks, run: Run, epoch: int) -> None:
+    """Call the method that reports. Until transformers 4.50, it had no parameter for the learning rate."""
+    loss, norm, options = run.meters.loss.pending, run.step.grad_norm, run.options
+    numbers = (loss, norm, trainer.model_wrapped, options.trial, epoch, options.ignore_keys, run.started)
+    rate = {"learning_rate": run.step.learning_rate}
+    if takes(trainer._maybe_log_save_evaluate, *numbers, **rate):
+        trainer._maybe_log_save_evaluate(*numbers, **rate)
+    else:
+        trainer._maybe_log_save_evaluate(*numbers)
+
+
+def report_own_step(
+    trainer: OwnLoopHost,
+    tr_loss: Tensor,
+    grad_norm: Tensor | float | None,
+    model: nn.Module,
+    trial: Any,
+    ignore_keys: list[str] | None,
+    started: float,
+    learning_rate: float | None,
+) -> None:
+    """Do the same in a loop that a subclass has written, where there is no run.
+
+    `tr_loss` is the sum of the losses since the last log, and is emptied.
+    """
+    control, meter, step = trainer.control, trainer._loss_meter, trainer.state.global_step
+    if control.should_log and step > meter.last_step:
+        tr_loss = tr_loss.detach()
+        logs = {"loss": meter.drain(tr_loss, float(trainer.strategy.mean(tr_loss)), step)}
+        if grad_norm is not None:
+            logs["grad_norm"] = float(grad_norm)
+        logs["learning_rate"] = learning_rate if learning_rate is not None else trainer._get_learning_rate()
+        trainer.store_flos()
+        log(trainer, logs, started)
+    if control.should_evaluate:
+        metrics = trainer._evaluate(trial, ignore_keys)
+        is_new_best = trainer._determine_best_metric(metrics=metrics, trial=trial)
+        if ReportSettings.of(trainer.args).best_decides_saving:
+            control.should_save = is_new_best
+    if control.should_save:
+        trainer._save_checkpoint(model, trial)
+        emit(trainer, "on_save")
 
 
 def collect_logs(

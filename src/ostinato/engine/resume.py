@@ -19,6 +19,7 @@ from ..checkpoint import identity
 from ..checkpoint.callback_tensors import load_tensor_states
 from ..checkpoint.layouts import open_checkpoint
 from ..core.choices import ResumeMode
+from ..core.errors import CheckpointError
 from ..core.notices import note
 from ..core.random import set_seed
 from ..core.state import TrainerControl, TrainerState, has_state
@@ -114,6 +115,12 @@ def read_checkpoint(trainer: ResumeHost, checkpoint: str, plan: Plan, loader: An
         accumulation=plan.accumulation,
         epoch_closed=RunSettings.of(trainer.args).saves_after_epochs,
     )
+    if "place" not in progress:
+        raise CheckpointError(
+            what=f"{checkpoint} does not tell where its run stands in the data",
+            why="it was written by a training loop of a subclass, which does not record it",
+            fix="resume with that loop, or pass resume_mode='fork' to begin a new run with these weights",
+        )
     arguments = opened.read_arguments()
     resumed = Resumed.build(
         checkpoint,

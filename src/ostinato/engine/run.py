@@ -33,6 +33,7 @@ class RunOptions:
     steps_schedule: bool = True  # False for a schedule that waits for a metric
     report_always: bool = False  # the report is overridden and needs every step
     can_restart: bool = False  # with smaller batches, when memory runs out
+    step_takes_count: bool = True  # False for an override of `training_step` from before transformers 4.46
     trial: Any = None
     ignore_keys: list[str] | None = None
     peak_flops: float | None = None  # operations per second of all devices, where tokens are counted and it is known

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..checkpoint.run_directory import RunDirectory
@@ -27,6 +27,7 @@ from ..core.protocols import (
 from ..core.state import TrainerState
 from ..loss.objective import Objective
 from ..loss.signatures import LossSignature
+from .meters import LossMeter
 from .run import Run
 
 
@@ -199,6 +200,17 @@ class FinishHost(EventHost, Protocol):
     def _load_best_model(self) -> None: ...
 
 
+class OwnLoopHost(ReportHooks, Protocol):
+    """A trainer, as it reports a step of a loop that a subclass has written."""
+
+    args: Any
+
+    @property
+    def _loss_meter(self) -> LossMeter: ...
+
+    def store_flos(self) -> None: ...
+
+
 class RunHost(
     LengthHost, ModelHost, ObjectiveHost, MeterHost, TrainMetricsHost, SummaryHost, SaverHost, ResumeHost, Protocol
 ):
@@ -209,6 +221,10 @@ class RunHost(
     _restart: Any  # a `batch_size_search.Restart`, of a run that goes on with smaller batches
 
     def get_train_dataloader(self) -> DataLoader[Any]: ...
+
+    def training_step(
+        self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor: ...
 
     @property
     def _labels_are(self) -> str: ...

@@ -32,7 +32,6 @@ from ..core.notices import note, warn
 from ..core.state import TrainerState
 from ..journal import run_journal
 from .plan import Plan
-from .run import Run
 from .run_host import SaverHost
 
 WRITE_PARTS = ("save_model", "_save", "_save_optimizer_and_scheduler", "_save_scaler", "_save_rng_state")
@@ -158,8 +157,7 @@ def save_checkpoint(trainer: SaverHost, trial: Any) -> None:
     def parts(directory: Path, write: TensorWriter | None) -> None:
         write_parts(trainer, directory, settings, write, progress)
 
-    assert trainer._run is not None
-    trainer._run.saves.checkpoint = target
+    _find_saves(trainer).checkpoint = target
     drops_best = best == str(target) and trainer._run_directory.owns(run_dir / BEST_MODEL_NAME)
     tidy = partial(_tidy, trainer, run_dir, settings.total_limit, best, drops_best=drops_best)
     needs_tidying = drops_best or settings.total_limit is not None
@@ -222,19 +220,23 @@ def _tidy(trainer: SaverHost, run_dir: Path, limit: int | None, best: str | None
 
 def execute_save(trainer: SaverHost, save: Save) -> None:
     """Write a directory, or begin to. A disk that does not accept it is reported as `save_errors` says."""
-    run = trainer._run
-    assert run is not None
-    run.saves.failed_step = None
-    if _is_whole_in_first(trainer, run, save):
-        _write_in_first(trainer, run.saves, save)
+    saves = _find_saves(trainer)
+    saves.failed_step = None
+    if _is_whole_in_first(trainer, saves, save):
+        _write_in_first(trainer, saves, save)
     elif _has_write_hooks(trainer):
-        with _show_large_save(trainer, run.saves, save):
-            _write_with_hooks(trainer, run.saves, save)
-    elif run.saves.allows_background and trainer.is_in_train and not is_read_immediately(trainer):
-        _write_snapshot(trainer, run.saves, save, later=True)
+        with _show_large_save(trainer, saves, save):
+            _write_with_hooks(trainer, saves, save)
+    elif saves.allows_background and trainer.is_in_train and not is_read_immediately(trainer):
+        _write_snapshot(trainer, saves, save, later=True)
     else:
-        with _show_large_save(trainer, run.saves, save):
-            _write_snapshot(trainer, run.saves, save, later=False)
+        with _show_large_save(trainer, saves, save):
+            _write_snapshot(trainer, saves, save, later=False)
+
+
+def _find_saves(trainer: SaverHost) -> Saves:
+    """Return the saves of the run. A loop that a subclass has written has no run, and waits for each save."""
+    return Saves() if trainer._run is None else trainer._run.saves
 
 
 def _show_large_save(trainer: SaverHost, saves: Saves, save: Save) -> AbstractContextManager[Any]:
@@ -414,12 +416,13 @@ def _leads(trainer: SaverHost) -> bool:
     return SaveSettings.of(trainer.args).writes_here
 
 
-def _is_whole_in_first(trainer: SaverHost, run: Run, save: Save) -> bool:
+def _is_whole_in_first(trainer: SaverHost, saves: Saves, save: Save) -> bool:
     """Return whether the first process has all that is large, and may write it later; all get the same answer."""
     if trainer.strategy.processes == 1 or trainer.strategy.is_sharded or SaveSettings.of(trainer.args).on_each_node:
         return False
     is_own = any(map(trainer._is_overridden, WRITE_PARTS)) or is_read_immediately(trainer)
-    can_wait = run.saves.allows_background and trainer.is_in_train and not run.options.can_restart
+    restarts = trainer._run is not None and trainer._run.options.can_restart
+    can_wait = saves.allows_background and trainer.is_in_train and not restarts
     return not trainer.strategy.any(is_own or not can_wait or save.publish is not None)
 
 

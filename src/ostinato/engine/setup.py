@@ -12,6 +12,7 @@ from ..arguments import usage_errors
 from ..arguments.settings import ReportSettings, RunSettings
 from ..checkpoint.background import Saves
 from ..checkpoint.run_directory import find_best_model
+from ..core.calls import takes
 from ..core.logged_numbers import collect_numbers
 from ..core.protocols import Batch
 from ..core.state import TrainerState
@@ -205,6 +206,7 @@ def build_run(
         steps_schedule=not schedulers.is_metric_schedule(trainer.lr_scheduler),
         report_always=trainer._is_overridden("_maybe_log_save_evaluate"),
         can_restart=settings.finds_batch_size,
+        step_takes_count=takes(trainer.training_step, trainer.model, {}, None),
         trial=trial,
         ignore_keys=ignore_keys,
         peak_flops=utilization.find_peak(settings, trainer.model, trainer.strategy),

@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..core.calls import takes
 from ..core.host_copy import read_numbers
 from ..core.notices import note_once
 from ..core.protocols import Batch, TrainHooks
@@ -140,6 +141,9 @@ class UpdateReader:
         asked, in_epoch = perf_counter(), self.plan.count_batches(epoch)
         batches = self._open_epoch(epoch, in_epoch, trainer.state.global_step)
         self.ledger.data += perf_counter() - asked
+        device = trainer.strategy.device
+        # Until transformers 4.50, the method had no parameter for the device.
+        where = (device,) if takes(trainer.get_batch_samples, batches, 1, device) else ()
         while (first := self.position.batch) < in_epoch:
             asked = perf_counter()
             self.taken.begin()
@@ -147,7 +151,7 @@ class UpdateReader:
             ballot = self.weights.ballot
             if ballot is not None:
                 ballot.begin(trainer.state.global_step, wanted, is_full=self._is_full(epoch, first, wanted))
-            samples, num_items = trainer.get_batch_samples(batches, wanted, trainer.strategy.device)
+            samples, num_items = trainer.get_batch_samples(batches, wanted, *where)
             self.ledger.data += perf_counter() - asked
             self._restore_streams_once()
             sizes = self.taken.sizes if self.cuts else None

@@ -103,7 +103,7 @@ def plan_evaluation(
         ignore_keys=ignore_keys,
         weigh=partial(weigh_batch, host),
         real_rows=get_row_counter(loader),
-        preparation_time=host.model_preparation_time if host._run is None else None,
+        preparation_time=None if host._has_prepared_model else host.model_preparation_time,
         prediction_padding=host._prediction_padding,
         report_empty=lambda batch, number: report_empty_batch(loader, data, batch, 0, number),
         report_missing_labels=report_missing_labels,

@@ -81,7 +81,7 @@ class _RunView:
 
     @property
     def run(self) -> Any:
-        assert self.trainer._run is not None
+        """The run; None in a loop that a subclass has written."""
         return self.trainer._run
 
     @property
@@ -96,7 +96,7 @@ class _RunView:
         return {
             "name": settings.run_name or self.directory.name or str(self.directory),
             "resumed_from": self._describe_origin(),
-            "forked_from": run.origin.forked_from,
+            "forked_from": None if run is None else run.origin.forked_from,
             "arguments": {one.name: one.value for one in arguments},
             "origins": {one.name: str(one.origin) for one in arguments if one.origin.kind != "default"},
             "plan": self._describe_plan(settings),
@@ -108,12 +108,12 @@ class _RunView:
 
     def _describe_origin(self) -> dict[str, Any] | None:
         run = self.run
-        if self.checkpoint is None or run.origin.forked_from is not None:
+        if self.checkpoint is None or run is None or run.origin.forked_from is not None:
             return None
         return {"step": run.origin.step, "checkpoint": Path(self.checkpoint).name}
 
     def _describe_plan(self, settings: JournalSettings) -> dict[str, Any]:
-        trainer, plan = self.trainer, self.run.plan
+        trainer, plan = self.trainer, None if self.run is None else self.run.plan
         parameters = list(trainer.model.parameters())
         train, evaluated = trainer.train_dataset, trainer.eval_dataset
         sets = evaluated if isinstance(evaluated, dict) else {"eval": evaluated}
@@ -123,10 +123,10 @@ class _RunView:
             "parameters": sum(one.numel() for one in parameters),
             "trainable": sum(one.numel() for one in parameters if one.requires_grad),
             "precision": settings.mixed_precision,
-            "steps": plan.max_steps,
+            "steps": trainer.state.max_steps if plan is None else plan.max_steps,
             "epochs": settings.epochs,
-            "batches_per_epoch": plan.batches_per_epoch,
-            "accumulation": plan.accumulation,
+            "batches_per_epoch": None if plan is None else plan.batches_per_epoch,
+            "accumulation": None if plan is None else plan.accumulation,
             "rows_per_step": trainer.get_total_train_batch_size(trainer.args),
             "train_rows": _count_rows(train),
             "eval_rows": {
@@ -140,15 +140,17 @@ class _RunView:
 
     def read_seconds(self) -> dict[str, float]:
         """Return the seconds spent so far, by purpose."""
-        return self.run.ledger.seconds()
+        return {} if self.run is None else self.run.ledger.seconds()
 
     def read_memory(self) -> dict[str, int]:
         """Return the bytes in use."""
         return self.gauge.read()
 
     def read_coverage(self) -> dict[str, Any]:
-        """Return how many rows of the current epoch are done."""
+        """Return how many rows of the current epoch are done, if that is known."""
         run = self.run
+        if run is None:
+            return {}
         counted = {
             "epoch": run.updates.position.epoch,
             "done": run.updates.position.row,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import ostinato
+from ostinato.arguments.tracker_names import is_installed
 from ostinato.trackers.mlflow import MlflowSink
 from ostinato.trackers.sink import RunInfo
 from ostinato.trackers.trackio import TrackioSink
@@ -47,6 +49,13 @@ class FakeWandb:
             offline=False, resumed="id" in options, summary={"train/global_step": 7}, log=lambda row: None,
         )  # fmt: skip
         return self.run
+
+
+def test_a_stand_in_of_a_package_counts_as_installed(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "swanlab", ModuleType("swanlab"))
+    assert is_installed("swanlab")
+    monkeypatch.setitem(sys.modules, "swanlab", None)  # type: ignore[arg-type]  # it cannot be imported
+    assert not is_installed("swanlab")
 
 
 def test_wandb_takes_name_and_project(monkeypatch) -> None:

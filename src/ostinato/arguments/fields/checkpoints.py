@@ -25,6 +25,7 @@ class CheckpointArguments:
         500,
         help="Steps between two checkpoints. Below 1: a fraction of all steps.",
         number=Range(finite=True),
+        allow_none=True,
         on_resume=None,
     )
     save_on_each_node: bool = argument(

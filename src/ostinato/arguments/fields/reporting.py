@@ -25,6 +25,7 @@ class LoggingArguments:
         500,
         help="Steps between two logs. Below 1: a fraction of all steps.",
         number=Range(finite=True),
+        allow_none=True,
         on_resume=None,
     )
     logging_first_step: bool = argument(False, help="Also log the first step.", on_resume=None)
