@@ -138,7 +138,8 @@ def format_page() -> str:
     for subject in sorted(grouped):
         lines.append(f"### {subject}\n")
         for error in sorted(set(grouped[subject]), key=sort_key):
-            lines.append(f"**{escape(error.what)}** — `{error.kind}`  ")
+            # A heading of its own: the search finds an error by the words of its title.
+            lines.append(f"#### {escape(error.what)}\n\n`{error.kind}`  ")
             lines.append(f"Cause: {escape(error.why)}  " if error.why else "Cause: stated with the error.  ")
             lines.append(f"Cure: {escape(error.fix)}\n" if error.fix else "Cure: stated with the error.\n")
     return "\n".join(lines).rstrip() + "\n"
