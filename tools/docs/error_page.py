@@ -232,10 +232,7 @@ def format_page() -> str:
             lines.append(f"#### {escape(what)}\n")
             reasons = {(error.kind, error.why, error.fix) for error in errors}
             known = [reason for reason in sorted(reasons) if reason[1].strip(f" {VALUE}")]
-            for kind, why, fix in known or sorted(reasons)[:1]:
-                lines.append(f"`{kind}`  ")
-                lines.append(
-                    f"Cause: {escape(why)}  " if why.strip(f" {VALUE}") else "Cause: stated with the error.  "
-                )
-                lines.append(f"Cure: {escape(fix)}\n" if fix.strip(f" {VALUE}") else "Cure: stated with the error.\n")
+            for kind, *reason in known or sorted(reasons)[:1]:
+                cause, cure = (escape(one) if one.strip(f" {VALUE}") else "stated with the error." for one in reason)
+                lines += [f"`{kind}`  ", f"Cause: {cause}  ", f"Cure: {cure}\n"]
     return "\n".join(lines).rstrip() + "\n"
