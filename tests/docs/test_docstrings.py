@@ -34,7 +34,14 @@ import pytest
 import ostinato
 
 # What users import beside the package itself.
-PUBLIC = ("ostinato", "ostinato.logging", "ostinato.metrics", "ostinato.report", "ostinato.integrations.ray")
+PUBLIC = (
+    "ostinato",
+    "ostinato.integrations.ray",
+    "ostinato.logging",
+    "ostinato.metrics",
+    "ostinato.report",
+    "ostinato.tasks",
+)
 RETURN_NOTHING = {"None", "NoReturn", "Never", inspect.Signature.empty}
 
 

@@ -8,12 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
 import ostinato
+from tools.docs.reference import PACKAGES
 
 ROOT = Path(__file__).parents[2]
 LOADED = re.compile(
@@ -52,6 +54,13 @@ def test_every_public_name_is_in_the_reference(site: Path) -> None:
     pages = "".join(path.read_text("utf-8") for path in (site / "reference").glob("*.html"))
     identified = set(re.findall(r'id="?ostinato\.[\w.]*?(\w+)"?[ >]', pages))
     assert set(ostinato.__all__) - identified == {"DEFAULT_PROGRESS_CALLBACK"}  # made when it is read
+
+
+def test_every_name_of_a_public_package_is_in_the_reference(site: Path) -> None:
+    for page, (_, _, name) in PACKAGES.items():
+        text = (site / "reference" / f"{page}.html").read_text("utf-8")
+        identified = set(re.findall(r'id="?ostinato\.[\w.]*?(\w+)"?[ >]', text))
+        assert {one for one in import_module(name).__all__ if not one.isupper()} <= identified, page
 
 
 def test_nothing_is_loaded_from_the_network(site: Path) -> None:
