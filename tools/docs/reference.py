@@ -66,7 +66,7 @@ PACKAGES: dict[str, tuple[str, str, str]] = {
     ),
     "tasks": (
         "Recipes",
-        "What `ostinato.tasks` offers to programs. [Tasks](../tasks/README.md#your-own-recipe) shows how to write one.",
+        "The parts of a recipe. [Tasks](../tasks/README.md#your-own-recipe) shows how to write one.",
         "ostinato.tasks",
     ),
     "ray": ("Ray", "[Ray Train](../ray.md) shows how they are used.", "ostinato.integrations.ray"),

@@ -180,8 +180,8 @@ class Recipe:
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
         """Return features for rows. There may be more features than rows.
 
-        The result may depend on `arguments`, `tokenizer`, `config` and the findings of `inspect_splits`, by which it is
-        cached, and on nothing else, not even on `training`.
+        The result may depend on `arguments`, `tokenizer`, `config` and the findings of `inspect_splits`, and on
+        nothing else, not even on `training`: it is cached by these.
 
         Args:
             rows: The rows, column by column. Columns are lists.
