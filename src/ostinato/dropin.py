@@ -34,12 +34,19 @@ def install() -> None:
 
 
 def remove() -> None:
-    """Restore transformers' names for later imports; objects made with Ostinato's stay as they are."""
+    """Restore transformers' names for later imports. Objects made with Ostinato's classes stay as they are.
+
+    >>> ostinato.dropin.remove()  # doctest: +SKIP
+    """
     remove_names()
 
 
 def is_installed() -> bool:
-    """Return whether Ostinato's names are installed."""
+    """Return whether Ostinato's names are installed.
+
+    >>> ostinato.dropin.is_installed()  # doctest: +SKIP
+    True
+    """
     return are_names_installed()
 
 

@@ -4,10 +4,9 @@
 
     ostinato.logging.set_verbosity_error()
 
-Everything the library says outside of progress and logs goes through this one logger: notes (what was dropped,
-renamed, guessed, skipped or rescaled) at level INFO, which is the default, and likely mistakes at WARNING. The
-environment variable `OSTINATO_VERBOSITY` (debug, info, warning, error, critical) sets where it starts, or else
-`TRANSFORMERS_VERBOSITY`.
+All messages except progress and logs go through this one logger: notices (what was dropped, renamed, guessed, skipped
+or rescaled) have the level INFO, which is the default, and likely mistakes have WARNING. The environment variable
+`OSTINATO_VERBOSITY` (debug, info, warning, error, critical) sets the initial level, or else `TRANSFORMERS_VERBOSITY`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,13 @@ __all__ = [
 
 
 def get_logger(name: str | None = None) -> _logging.Logger:
-    """The logger of this name; without one, the library's own.
+    """Return the logger with this name.
+
+    Args:
+        name: The name; without one, the library's own logger.
+
+    Returns:
+        A logger of the standard library.
 
     >>> get_logger().name
     'ostinato'
@@ -55,7 +60,7 @@ def get_logger(name: str | None = None) -> _logging.Logger:
 
 
 def get_verbosity() -> int:
-    """The level below which no notice is printed.
+    """Return the level below which no message is printed.
 
     >>> get_verbosity() == INFO
     True
@@ -64,7 +69,10 @@ def get_verbosity() -> int:
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Say nothing below this level.
+    """Print no message below a level.
+
+    Args:
+        verbosity: The level, such as `ostinato.logging.WARNING`.
 
     >>> set_verbosity(WARNING)
     >>> set_verbosity(INFO)
@@ -73,66 +81,122 @@ def set_verbosity(verbosity: int) -> None:
 
 
 def set_verbosity_debug() -> None:
-    """Say everything."""
+    """Print every message.
+
+    >>> set_verbosity_debug()
+    >>> set_verbosity_info()
+    """
     set_verbosity(DEBUG)
 
 
 def set_verbosity_info() -> None:
-    """Say what was dropped, renamed, guessed, skipped or rescaled, and likely mistakes: the default."""
+    """Print notices, warnings and errors: the default.
+
+    >>> set_verbosity_info()
+    """
     set_verbosity(INFO)
 
 
 def set_verbosity_warning() -> None:
-    """Say likely mistakes only."""
+    """Print warnings (likely mistakes) and errors, but no notices.
+
+    >>> set_verbosity_warning()
+    >>> set_verbosity_info()
+    """
     set_verbosity(WARNING)
 
 
 def set_verbosity_error() -> None:
-    """Say errors only."""
+    """Print errors only.
+
+    >>> set_verbosity_error()
+    >>> set_verbosity_info()
+    """
     set_verbosity(ERROR)
 
 
 def get_log_levels_dict() -> dict[str, int]:
-    """The words that `log_level` takes, and the levels they stand for."""
+    """Return the values that `log_level` accepts, with their levels.
+
+    >>> get_log_levels_dict()["warning"] == WARNING
+    True
+    """
     return dict(LEVELS)
 
 
 def disable_default_handler() -> None:
-    """Do not write to standard error; handlers of yours still hear everything."""
+    """Do not write messages to standard error. Handlers that were added still receive them.
+
+    >>> disable_default_handler()
+    >>> enable_default_handler()
+    """
     logger.removeHandler(handler)
 
 
 def enable_default_handler() -> None:
-    """Write to standard error again."""
+    """Write messages to standard error: the default.
+
+    >>> enable_default_handler()
+    """
     if handler not in logger.handlers:
         logger.addHandler(handler)
 
 
 def add_handler(handler: _logging.Handler) -> None:
-    """Pass notices to a handler of yours."""
+    """Pass all messages to another handler too.
+
+    Args:
+        handler: A handler of the standard library, such as a `FileHandler`.
+
+    >>> nowhere = _logging.NullHandler()
+    >>> add_handler(nowhere)
+    >>> remove_handler(nowhere)
+    """
     logger.addHandler(handler)
 
 
 def remove_handler(handler: _logging.Handler) -> None:
-    """Take it out again."""
+    """Remove a handler that was added.
+
+    Args:
+        handler: The handler that was passed to `add_handler`, whose example shows both.
+
+    >>> remove_handler(_logging.NullHandler())
+    """
     logger.removeHandler(handler)
 
 
 def enable_propagation() -> None:
-    """Pass everything on to the root logger; disable the default handler as well, or it is written twice."""
+    """Pass all messages to the root logger too.
+
+    If the root logger writes to standard error, disable the default handler: otherwise messages are written twice.
+
+    >>> enable_propagation()
+    >>> disable_propagation()
+    """
     logger.propagate = True
 
 
 def disable_propagation() -> None:
-    """Keep it to this logger's handlers: the default."""
+    """Pass no message to the root logger: the default.
+
+    >>> disable_propagation()
+    """
     logger.propagate = False
 
 
 def enable_explicit_format() -> None:
-    """`[WARNING|notices.py:52] 2026-01-31 12:00:00,000 >> text` in place of `ostinato: text`."""
+    """Write `[WARNING|notices.py:52] 2026-01-31 12:00:00,000 >> text` instead of `ostinato: text`.
+
+    >>> enable_explicit_format()
+    >>> reset_format()
+    """
     handler.setFormatter(_logging.Formatter("[%(levelname)s|%(filename)s:%(lineno)s] %(asctime)s >> %(message)s"))
 
 
 def reset_format() -> None:
-    """`ostinato: text` again."""
+    """Write `ostinato: text`: the default.
+
+    >>> reset_format()
+    """
     handler.setFormatter(_logging.Formatter("ostinato: %(message)s"))

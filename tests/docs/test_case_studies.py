@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,30 +16,43 @@ import pytest
 import torch
 
 from ostinato import TrainingArguments, set_seed
+from ostinato.cli import main
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "examples" / "cases"
 
 
-def test_the_script_runs_by_exec(tmp_path: Path) -> None:
+def read_commands(page: str) -> list[list[str]]:
+    """The words after `ostinato` of the commands of a page."""
+    text = (ROOT / "docs" / page).read_text("utf-8").replace("\\\n", " ")
+    return [shlex.split(line)[1:] for line in re.findall(r"^ostinato .*$", text, re.M)]
+
+
+def test_the_commands_of_the_glue_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("datasets")
     pytest.importorskip("transformers")
-    files = ["--train_file", "s/train.json", "--validation_file", "s/dev.json", "--test_file", "s/test.json"]
-    steps = ["--do_train", "--do_eval", "--do_predict", "--max_steps", "60", "--learning_rate", "3e-3"]
-    options = ["--make_sample", "s", "--output_dir", "out", "--evaluation_strategy", "epoch", *files, *steps]
+    (script, recipe) = read_commands("cases/glue.md")
+    monkeypatch.chdir(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-m", "ostinato", "exec", str(CASES / "glue_style.py"), *options],
-        cwd=tmp_path,
+        [sys.executable, "-m", "ostinato", "exec", str(ROOT / script[1]), *script[2:]],
         env={**os.environ, "HF_HOME": str(tmp_path / "cache"), "TOKENIZERS_PARALLELISM": "false"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "tokenizer= is now processing_class=" in done.stderr
-    assert json.loads((tmp_path / "out" / "eval_results.json").read_text())["eval_accuracy"] > 0.7
-    predictions = (tmp_path / "out" / "predict_results.txt").read_text().splitlines()
+    out = tmp_path / "sample" / "out"
+    assert json.loads((out / "eval_results.json").read_text())["eval_accuracy"] > 0.9
+    assert json.loads((out / "trainer_state.json").read_text())["global_step"] == 152  # as the page says
+    predictions = (out / "predict_results.txt").read_text().splitlines()
     assert len(predictions) == 41 and {line.split("\t")[1] for line in predictions[1:]} <= {"0", "1"}
-    assert (tmp_path / "out" / "report.html").is_file()
+    assert (out / "report.html").is_file()
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    assert main(recipe) == 0
+    assert json.loads((tmp_path / "sample/recipe/eval_results.json").read_text())["eval_accuracy"] > 0.9
+    assert len((tmp_path / "sample/recipe/predictions.jsonl").read_text().splitlines()) == 40
 
 
 @pytest.fixture

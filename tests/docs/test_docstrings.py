@@ -1,6 +1,7 @@
 """Every public name says what it takes, what it returns, what it raises, and shows how it is used.
 
-The rule, for the names of `ostinato.__all__` and the public methods of their classes (those of the package itself):
+The rule, for the names in `__all__` of the package and of the packages in `PUBLIC`, and the public methods of their
+classes (those of the package itself):
 
 * a function or method has a docstring of its own; with `Args:` that name every parameter, `Returns:` (or `Yields:`) if
   its annotation names something else than None, and `Raises:` if its own body raises something. One that takes
@@ -24,12 +25,23 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 import ostinato
 
+# What users import beside the package itself.
+PUBLIC = (
+    "ostinato",
+    "ostinato.integrations.ray",
+    "ostinato.logging",
+    "ostinato.metrics",
+    "ostinato.report",
+    "ostinato.tasks",
+)
 RETURN_NOTHING = {"None", "NoReturn", "Never", inspect.Signature.empty}
 
 
@@ -126,7 +138,7 @@ def check_class(cls: type) -> list[str]:
         return []
     gaps = [] if shows_use(text) else ["example"]
     start = vars(cls).get("__init__")
-    if start is not None and (parameters := list_parameters(start, bound=True)):
+    if is_of_package(start) and (parameters := list_parameters(start, bound=True)):
         text += start.__doc__ or ""
         gaps += [] if "Args:" in text else ["Args:"]
         inherited = "\n".join(base.__doc__ or "" for base in cls.__mro__[1:] if is_of_package(base))
@@ -134,11 +146,11 @@ def check_class(cls: type) -> list[str]:
     return gaps
 
 
-def collect_gaps() -> dict[str, list[str]]:
-    """What each public name and method lacks; nothing for those that are whole."""
+def collect_gaps(module: ModuleType) -> dict[str, list[str]]:
+    """What each public name and method of a package lacks; nothing for those that are whole."""
     found: dict[str, list[str]] = {}
-    for public in ostinato.__all__:
-        value = getattr(ostinato, public)
+    for public in module.__all__:
+        value = getattr(module, public)
         if inspect.isclass(value) and is_of_package(value):
             found[public] = check_class(value)
             for name, owner, method in find_methods(value):
@@ -150,8 +162,9 @@ def collect_gaps() -> dict[str, list[str]]:
     return {name: gaps for name, gaps in found.items() if gaps}
 
 
-def test_public_names_are_documented() -> None:
-    gaps = collect_gaps()
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_documented(name: str) -> None:
+    gaps = collect_gaps(import_module(name))
     assert not gaps, "\n".join(f"{name} lacks {', '.join(lacking)}" for name, lacking in sorted(gaps.items()))
 
 

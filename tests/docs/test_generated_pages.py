@@ -58,6 +58,14 @@ def test_callers_are_found() -> None:
     assert find_callers()["training_step"] >= {"engine.loop.accumulate_gradients"}
 
 
+def test_texts_that_a_function_is_given_to_raise_are_found() -> None:
+    """Of a helper (`split.build_error`), of the constructor of an error, and with a single word of their own."""
+    texts = {error.what for error in find_errors()}
+    assert "…: there is no label …; the labels are …" in texts
+    assert any("returned one tensor" in text for text in texts)
+    assert "… is silent" in texts and "… has no …" in texts
+
+
 def build_wrong_trainers() -> list[Callable[[], object]]:
     """Mistakes of different kinds, which are found in different packages."""
     net, rows = nn.Linear(2, 2), [{"x": [1.0, 2.0], "label": 0}]

@@ -32,7 +32,8 @@ def find_blocks(page: Path) -> list[tuple[int, str, str]]:
     return found
 
 
-PAGES = [page for page in [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"] if find_blocks(page)]
+OUTSIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")]
+PAGES = [page for page in [*sorted((ROOT / "docs").rglob("*.md")), *OUTSIDE] if find_blocks(page)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

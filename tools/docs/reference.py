@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from mkdocs.structure.files import File
@@ -45,6 +46,33 @@ SUBJECTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
+# Packages beside the top level: by page, its title, its introduction, and the module whose `__all__` it shows.
+PACKAGES: dict[str, tuple[str, str, str]] = {
+    "metrics": (
+        "Metrics",
+        "What `ostinato.metrics` offers to programs. `available()` lists the metrics;"
+        " [Evaluation](../evaluation.md) describes how a trainer uses them.",
+        "ostinato.metrics",
+    ),
+    "reports": (
+        "Reports",
+        "Reading journals and writing pages from a program. [Reports](../report.md) describes the command.",
+        "ostinato.report",
+    ),
+    "logging": (
+        "Messages",
+        "How much is printed. [Notices and verbosity](../arguments.md#notices-and-verbosity) describes the arguments.",
+        "ostinato.logging",
+    ),
+    "tasks": (
+        "Recipes",
+        "The parts of a recipe. [Tasks](../tasks/README.md#your-own-recipe) shows how to write one.",
+        "ostinato.tasks",
+    ),
+    "ray": ("Ray", "[Ray Train](../ray.md) shows how they are used.", "ostinato.integrations.ray"),
+}
+
+
 def sort_names() -> dict[str, list[tuple[str, str]]]:
     """Return the public names with their modules, by page."""
     pages: dict[str, list[tuple[str, str]]] = {page: [] for page in SUBJECTS}
@@ -74,8 +102,20 @@ def format_page(page: str, names: list[tuple[str, str]]) -> str:
     return "\n\n".join([f"# {title}", introduction, imports, *parts, ""])
 
 
+def format_package_page(page: str) -> str:
+    """Return the page of a package beside the top level: classes and functions, as constants have no docstring."""
+    title, introduction, name = PACKAGES[page]
+    package = import_module(name)
+    values = {public: getattr(package, public) for public in package.__all__}
+    parts = [f"::: {value.__module__}.{public}" for public, value in values.items() if hasattr(value, "__qualname__")]
+    imports = f"Import them from `{name}`."
+    return "\n\n".join([f"# {title}", introduction, imports, *parts, ""])
+
+
 def on_files(files: Any, config: Any, **_: Any) -> Any:
     """Add the pages (called by mkdocs)."""
     for page, names in sort_names().items():
         files.append(File.generated(config, f"reference/{page}.md", content=format_page(page, names)))
+    for page in PACKAGES:
+        files.append(File.generated(config, f"reference/{page}.md", content=format_package_page(page)))
     return files

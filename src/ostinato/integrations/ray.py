@@ -21,6 +21,8 @@ from ..core.notices import note
 from ..core.package_import import Package, import_from
 from ..core.state import TrainerControl, TrainerState
 
+__all__ = ["RayReportCallback", "find_checkpoint"]
+
 _PACKAGE = Package("ray", 'pip install "ostinato[ray]"')
 
 

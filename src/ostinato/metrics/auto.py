@@ -87,12 +87,25 @@ class Choice:
     needs: tuple[str, ...] = ()  # options that `build` must be given: "tokenizer"
 
     def build(self, **options: Any) -> Combined:
-        """Build the metrics; `options` go to each."""
+        """Build the metrics.
+
+        Args:
+            options: Options of every metric, such as `interval=0.95`; those in `needs` have to be given.
+
+        Returns:
+            The metrics, combined.
+        """
         return metrics([(name, self.options.get(name, {})) for name in self.names], **options)
 
 
 def suits(facts: Facts) -> Choice:
-    """Return the metrics that fit a task.
+    """Choose the metrics that fit a task.
+
+    Args:
+        facts: What is known about it.
+
+    Returns:
+        The choice, with the reason.
 
     >>> choice = suits(Facts(model_class="GPT2LMHeadModel", vocab_size=50257))
     >>> choice.names
@@ -121,7 +134,17 @@ def facts_of(
     generates: bool = False,
     installed: Sequence[str] = (),
 ) -> Facts:
-    """Return the facts of a model (its class and configuration, if any) and of a batch of labels.
+    """Collect what a model and a batch of labels tell about a task.
+
+    Args:
+        model: The model; its class and its configuration, if it has one, are read.
+        labels: A batch of labels.
+        label_names: What the labels are called in a batch.
+        generates: Whether texts are generated in the evaluation.
+        installed: Optional packages that may be used.
+
+    Returns:
+        The facts, for `suits`.
 
     >>> import torch
     >>> facts_of(torch.nn.Linear(2, 1), labels=torch.tensor([0.5, 1.5])).label_dtype

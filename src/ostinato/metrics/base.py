@@ -28,7 +28,10 @@ State = dict[str, "np.ndarray | int | float"]
 
 @runtime_checkable
 class StreamingMetric(Protocol):
-    """Anything that sees one batch after the other and never needs them all at once.
+    """The protocol of a metric that receives one batch after the other and never needs them all at once.
+
+    The parameters of `update` select what it receives: `update(prediction)` the `EvalPrediction` of a batch,
+    `update(preds, target)` each prediction with the label it is for.
 
     >>> class Rows:
     ...     def reset(self):
@@ -44,17 +47,35 @@ class StreamingMetric(Protocol):
     """
 
     def update(self, *args: Any, **kwargs: Any) -> Any:
-        """Add one batch."""
+        """Add one batch.
+
+        Args:
+            args: The batch, in the form that the parameters select.
+            kwargs: The same, by name.
+
+        Returns:
+            Anything; it is not used.
+        """
 
     def compute(self) -> Any:
         """Return the result for all batches since the last reset."""
 
     def reset(self) -> Any:
-        """Forget all batches."""
+        """Forget all batches.
+
+        Returns:
+            Anything; it is not used.
+        """
 
 
 def is_streaming(candidate: Any) -> bool:
-    """Return whether an object has `update`, `compute` and `reset`, as those of torchmetrics have.
+    """Check whether an object has the methods `update`, `compute` and `reset`, as metrics of torchmetrics have.
+
+    Args:
+        candidate: The object; a class that was not called yet is none.
+
+    Returns:
+        Whether it has all three.
 
     >>> is_streaming(lambda prediction: {}), is_streaming({})
     (False, False)
@@ -200,14 +221,24 @@ class Metric(ABC):
         self._kept: list[Arrays] = []
 
     def condense(self, predictions: Any, references: Any) -> tuple[Any, Any] | None:
-        """Return what `update` needs of a batch on a device, as tensors there; None: it reads the batch by itself.
+        """Reduce a batch on a device to what `update` needs, so that the host can continue and copy that later.
 
-        The host can then go on, and call `update` with a copy when the device has come so far.
+        Args:
+            predictions: The predictions of the batch.
+            references: Its labels.
+
+        Returns:
+            What to copy and pass to `update`, as tensors on the device; None if `update` reads the batch itself.
         """
         return condense_all(predictions, references, self.name) if self.reads_all else None
 
     def update(self, predictions: Any, references: Any) -> None:
-        """Add one batch."""
+        """Add one batch.
+
+        Args:
+            predictions: The predictions of the batch, an array or tensor; several outputs are a tuple.
+            references: Its labels.
+        """
         self._add_measured(self._measure(predictions, references))
 
     def _add_measured(self, measured: Measured) -> None:
@@ -221,7 +252,11 @@ class Metric(ABC):
         self._count += len(measured.row)
 
     def compute(self) -> dict[str, float]:
-        """Return the result for all batches since the last reset."""
+        """Return the result for all batches since the last reset.
+
+        Raises:
+            MetricError: No row with a label was seen.
+        """
         if not self._count:
             raise self._build_empty_error()
         kept = self._finalize(self._join_kept()) if self._keeps_statistics else {}
@@ -239,7 +274,10 @@ class Metric(ABC):
         return state
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what another copy of this metric has seen, given as its `state()`.
+        """Add what another copy of this metric has seen.
+
+        Args:
+            state: The `state()` of the copy.
 
         >>> from ostinato.metrics import metric
         >>> here, there = metric("mae"), metric("mae")
@@ -266,10 +304,14 @@ class Metric(ABC):
         return compute_metrics_result(self, prediction, compute_result)
 
     def settled(self, **known: Any) -> Metric:
-        """Return an empty copy, in which options that were left open are what a trainer knows.
+        """Copy the metric, without what it has seen, and fill in options that were left open.
 
-        These are `shift` (whether the model's loss compares each place with the next label), `tokenizer` and
-        `label_names`. Options that were given to the metric stay.
+        Args:
+            known: What a trainer knows: `shift` (whether the model's loss compares each place with the next label),
+                `tokenizer` and `label_names`. Options that were given to the metric stay.
+
+        Returns:
+            The copy.
 
         >>> from ostinato.metrics import metric
         >>> metric("token_accuracy").settled(shift=False).shift, metric("token_accuracy", shift=True).settled().shift

@@ -12,6 +12,9 @@ from .base import Metric, State, compute_metrics_result
 class Combined:
     """Several metrics over the same predictions, with one dict of results.
 
+    Args:
+        parts: The metrics. No two of them may give a result of the same name.
+
     >>> from ostinato.metrics.classification import F1, Accuracy
     >>> both = Combined([Accuracy(), F1()])
     >>> both.update([1, 0], [1, 1])
@@ -48,11 +51,23 @@ class Combined:
         return any(part.names_more for part in self.parts)
 
     def settled(self, **known: Any) -> Combined:
-        """Return empty copies, in which options that were left open are what a trainer knows."""
+        """Copy the metrics, without what they have seen, and fill in options that were left open.
+
+        Args:
+            known: What a trainer knows, by the name of the option: a tokenizer, the names of labels.
+
+        Returns:
+            The copies, combined.
+        """
         return Combined([part.settled(**known) for part in self.parts])
 
     def update(self, predictions: Any, references: Any) -> None:
-        """Add one batch."""
+        """Add one batch to every metric.
+
+        Args:
+            predictions: The predictions of the batch.
+            references: Its labels.
+        """
         for part in self.parts:
             part.update(predictions, references)
 
@@ -72,7 +87,11 @@ class Combined:
         }
 
     def merge(self, state: Mapping[str, Any]) -> None:
-        """Add what another copy of this combination has seen, given as its `state()`."""
+        """Add what another copy of this combination has seen.
+
+        Args:
+            state: The `state()` of the copy.
+        """
         for number, part in enumerate(self.parts):
             prefix = f"{number}."
             part.merge({key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)})

@@ -258,7 +258,13 @@ def build_reader(scheme: str | None, name: str = "seqeval") -> Callable[[Sequenc
 
 
 def lenient_entities(tags: Sequence[str]) -> list[Entity]:
-    """Return entities by the rules of conlleval: each begins at B or S, after E or S, or where the type changes.
+    """Find entities by the rules of conlleval: each begins at B or S, after E or S, or where the type changes.
+
+    Args:
+        tags: The tags of one sentence, such as `["B-PER", "I-PER", "O"]`.
+
+    Returns:
+        The entities with the places of their first and last words.
 
     >>> lenient_entities(["I-PER", "I-LOC"])
     [Entity(type='PER', first=0, last=0), Entity(type='LOC', first=1, last=1)]

@@ -116,9 +116,16 @@ class TokenAccuracy(Metric):
 def aligned(
     predictions: Any, labels: Any, *, shift: bool = True, ignore_index: int | None = IGNORE_INDEX
 ) -> tuple[Any, np.ndarray]:
-    """Return each prediction with the label it is for, one after the other.
+    """Pair each prediction with the label it is for.
 
-    Works for logits `(rows, tokens, vocabulary)` and for token ids `(rows, tokens)`, arrays or tensors.
+    Args:
+        predictions: Logits `(rows, tokens, vocabulary)` or token ids `(rows, tokens)`, arrays or tensors.
+        labels: Token ids `(rows, tokens)`.
+        shift: Whether a prediction is for the next token, as those of causal models are.
+        ignore_index: Labels of this value are left out; None keeps all.
+
+    Returns:
+        The predictions and the labels, one entry for each label that counts.
 
     >>> guess, truth = aligned([[7, 8, 0]], [[5, 7, -100]])
     >>> guess, truth
@@ -136,7 +143,15 @@ def aligned(
 
 
 def labels_are_shifted(input_ids: Any, labels: Any, *, ignore_index: int = IGNORE_INDEX) -> bool | None:
-    """Return whether the labels of a causal model are shifted already, though the model shifts them itself.
+    """Check whether the labels of a causal model are shifted already, though the model shifts them itself.
+
+    Args:
+        input_ids: The inputs, `(rows, tokens)`.
+        labels: The labels, of the same shape.
+        ignore_index: Labels of this value are not compared.
+
+    Returns:
+        False if the labels repeat the inputs, True if they repeat them one place later, None otherwise.
 
     Labels that repeat the inputs are as they should be (False); labels that repeat the inputs one place later were
     shifted (True), and the model would learn to skip a token. None: they repeat the inputs in neither way.

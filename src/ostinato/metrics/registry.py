@@ -130,7 +130,13 @@ def metric(name: str, /, **options: Any) -> Metric:
 
 
 def higher_is_better(name: str) -> bool:
-    """Return whether higher is better: the default of `greater_is_better`.
+    """Tell whether higher values of a metric are better: the default of `greater_is_better`.
+
+    Args:
+        name: The name of the metric.
+
+    Returns:
+        True if higher is better.
 
     >>> higher_is_better("rmse"), higher_is_better("f1")
     (False, True)

@@ -233,7 +233,7 @@ class _Page:
             lines.append(line)
         names = " ".join(f"<span style='color: {colours[name]}'>{name}</span>" for name in curves)
         words = f"{names} from {high:.4g} (top) to {low:.4g} (bottom)"
-        size = f"width='{WIDTH}' height='{HEIGHT}'"
+        size = f"width='{WIDTH}' viewBox='0 0 {WIDTH} {HEIGHT}' style='max-width: 100%'"  # narrower on a phone
         drawing = f"<svg {size} role='img' aria-label='the loss over the steps'>{''.join(lines)}</svg>"
         return f"{drawing}<div>{words}</div>"
 

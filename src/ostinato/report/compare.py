@@ -89,10 +89,20 @@ class RunDifference:
 
 
 def find_first_difference(one: RunRecord, other: RunRecord) -> RunDifference:
-    """Return the first step at which two runs logged different losses, gradient norms or rates.
+    """Find the first step at which two runs logged different losses, gradient norms or rates.
 
     A loss is the mean since the last log, so it is compared only where the previous log of both runs was at the
     same step.
+
+    Args:
+        one: A run, from `read_run`.
+        other: Another run.
+
+    Returns:
+        The difference; its `step` is None if there is none.
+
+    >>> find_first_difference(read_run("baseline"), read_run("changed")).step  # doctest: +SKIP
+    120
     """
     return _find_first(read_logged_values(one), read_logged_values(other))
 
@@ -189,7 +199,16 @@ def _collect_settings(run: RunRecord) -> dict[str, Any]:
 
 
 def compare_runs(places: Sequence[str | Path]) -> str:
-    """Return the page that compares the runs of two or more journals."""
+    """Compare the runs of two or more journals.
+
+    Args:
+        places: Directories of runs, or journals. Each run is compared with the first.
+
+    Returns:
+        A page of HTML that needs no other file.
+
+    >>> Path("comparison.html").write_text(compare_runs(["baseline", "changed"]))  # doctest: +SKIP
+    """
     runs = [read_run(place) for place in places]
     return render_comparison(runs, find_differences(runs))
 

@@ -118,6 +118,7 @@ class RunRecord:
 
     @property
     def began(self) -> float | None:
+        """The time at which the run began, in seconds since 1970."""
         return next((segment.began for segment in self.segments if segment.began is not None), None)
 
     @property
@@ -159,7 +160,17 @@ def find_journal_path(place: str | Path) -> Path:
 
 
 def read_run(place: str | Path, run_id: str | None = None) -> RunRecord:
-    """Return a run of a journal: the one with this id, or the last that began.
+    """Read a run from a journal.
+
+    Args:
+        place: The directory of the run, or its journal; or one of transformers, with its `trainer_state.json`.
+        run_id: The id of the run, if there are several; by default the one that began last.
+
+    Returns:
+        The run, with its curves, arguments and messages.
+
+    Raises:
+        JournalError: There is no journal, or no such run.
 
     >>> read_run("out").step  # doctest: +SKIP
     200

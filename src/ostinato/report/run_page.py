@@ -50,7 +50,15 @@ _MESSAGE_SIGNS = {"warning": ("!", " warn"), "error": ("!", " bad"), "gap": ("!"
 
 
 def write_report(place: str | Path, out: str | Path | None = None, run_id: str | None = None) -> Path:
-    """Write the page of a run beside its journal, or to `out`, and return its path.
+    """Write the page of a run.
+
+    Args:
+        place: The directory of the run, or its journal.
+        out: The file to write; by default `report.html` beside the journal.
+        run_id: The id of the run, if there are several; by default the one that began last.
+
+    Returns:
+        The path of the page.
 
     >>> write_report("out")  # doctest: +SKIP
     PosixPath('out/report.html')

@@ -62,7 +62,16 @@ IMPLIED_OPTIONS = {"pos": {"task_name": "pos"}, "chunk": {"task_name": "chunk"}}
 
 
 def find_recipe(name: str) -> type[Recipe]:
-    """Return the recipe of a task, by its name or that of transformers' example script for it.
+    """Find the recipe of a task.
+
+    Args:
+        name: The name of the task, or that of transformers' example script for it.
+
+    Returns:
+        The class of the recipe.
+
+    Raises:
+        ConfigError: There is no such task.
 
     >>> find_recipe("run_glue.py").name
     'text-classification'

@@ -35,7 +35,14 @@ class CommandResult:
 
 
 def run(recipe: str | type[Recipe], words: Sequence[str] | None = None) -> CommandResult:
-    """Run `ostinato train TASK WORDS...`; `words` are those of the command line if none are given.
+    """Run `ostinato train TASK WORDS...`.
+
+    Args:
+        recipe: The name of the task, or a recipe.
+        words: The options; by default those of the command line of the process.
+
+    Returns:
+        The trainer, the metrics and the sample, if there is one.
 
     >>> run("text-classification", ["--sample"]).metrics["eval_accuracy"]  # doctest: +SKIP
     0.98

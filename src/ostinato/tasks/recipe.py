@@ -25,6 +25,10 @@ class Recipe:
     `get_tokenizer_arguments` on, `tokenizer` from `prepare_config` on. The tokenizer's `model_input_names` decide
     which columns the model gets.
 
+    Args:
+        arguments: The data arguments: an `arguments_class`.
+        training: The training arguments: a `training_class`.
+
     >>> class Shouting(Recipe):  # doctest: +SKIP
     ...     name = "shouting"
     ...     model_class = "AutoModelForSequenceClassification"
@@ -57,20 +61,46 @@ class Recipe:
         return find_purposes(self.arguments)
 
     def read(self, wanted: Sequence[str]) -> dict[str, Split]:
-        """Return the rows of every purpose in `wanted`."""
+        """Read the rows.
+
+        Args:
+            wanted: Purposes: "train", "validation", "test".
+
+        Returns:
+            The rows of each.
+        """
         return read_splits(self.arguments, wanted)
 
     def inspect_splits(self, splits: Mapping[str, Split]) -> None:
-        """Find columns and labels; raise for rows that cannot be learned from, naming file, column and row."""
+        """Find columns and labels; raise for rows that cannot be learned from, naming file, column and row.
+
+        Args:
+            splits: The rows by purpose.
+        """
 
     def iterate_texts(self, rows: Columns) -> Iterator[str]:
-        """Return the texts of some rows, to train a tokenizer on."""
+        """Iterate over the texts of some rows, to train a tokenizer on.
+
+        Args:
+            rows: The rows, column by column.
+
+        Returns:
+            An iterator over texts.
+        """
         return (value for column in rows.values() for value in column if isinstance(value, str))
 
     # ---- model -----------------------------------------------------------------------------------------------
 
     def build_model(self, arguments: Any, splits: Mapping[str, Split]) -> Any:
-        """Return the model; `config` and `tokenizer` are set on the way. Calls the other methods of this section."""
+        """Build the model, and set `config` and `tokenizer`. Calls the other methods of this section.
+
+        Args:
+            arguments: Those of the model.
+            splits: The rows by purpose.
+
+        Returns:
+            The model.
+        """
         return build_text_model(self, arguments, splits)
 
     @property
@@ -83,27 +113,63 @@ class Recipe:
         return {}
 
     def prepare_config(self, config: Any) -> None:
-        """Write what the rows need into the config: the number of labels, their names."""
+        """Write what the rows need into the config: the number of labels, their names.
+
+        Args:
+            config: The config, which is changed in place.
+        """
 
     def load_model(self, arguments: ModelArguments) -> Any:
-        """Return the model, by path or name, or new from `config`."""
+        """Load the model by path or name, or make a new one from `config`.
+
+        Args:
+            arguments: Those of the model.
+
+        Returns:
+            The model.
+        """
         return load_model(self.model_class, arguments, self.config)
 
     def prepare_model(self, model: Any) -> None:
-        """Adjust model and tokenizer to each other before rows are encoded."""
+        """Adjust model and tokenizer to each other before rows are encoded.
+
+        Args:
+            model: The model, which may be changed in place.
+        """
 
     # ---- features --------------------------------------------------------------------------------------------
 
     def build_features(self, split: Split) -> Any:
-        """Return the rows of a split as the trainer gets them: encoded by `encode`, and cached."""
+        """Encode the rows of a split with `encode`, and cache the result.
+
+        Args:
+            split: The rows of one purpose.
+
+        Returns:
+            A data set.
+        """
         return encode_split(self, split)
 
     def describe_features(self, features: Any) -> str:
-        """Return a line about features, for `--plan`."""
+        """Describe the features, for `--plan`.
+
+        Args:
+            features: What `build_features` returned.
+
+        Returns:
+            One line.
+        """
         return f"encoded: {len(features):,} rows of {', '.join(features.column_names)}"
 
     def describe_first_row(self, features: Any) -> str:
-        """Return the first row as the model reads it, for `--plan`."""
+        """Describe the first row as the model reads it, for `--plan`.
+
+        Args:
+            features: What `build_features` returned.
+
+        Returns:
+            One line.
+        """
         ids = features[0].get("input_ids") if len(features) else None
         if ids is None or self.tokenizer is None:
             return "it has no input_ids"
@@ -112,25 +178,59 @@ class Recipe:
         return " | ".join(self.tokenizer.decode([one for one in each if one != padding]) for each in several)
 
     def encode(self, rows: Columns, split: str) -> Mapping[str, Any]:
-        """Return features, column by column, for rows, column by column. There may be more features than rows.
+        """Return features for rows. There may be more features than rows.
 
-        `split` is "train", "validation" or "test". `encode` may depend on `arguments`, `tokenizer`, `config` and the
-        findings of `inspect_splits`, and on nothing else, not even `training`: its result is cached by these.
+        The result may depend on `arguments`, `tokenizer`, `config` and the findings of `inspect_splits`, and on
+        nothing else, not even on `training`: it is cached by these.
+
+        Args:
+            rows: The rows, column by column. Columns are lists.
+            split: "train", "validation" or "test".
+
+        Returns:
+            The features, column by column.
+
+        Raises:
+            NotImplementedError: The recipe has no encoding.
         """
         raise NotImplementedError
 
     def transform_features(self, features: Any, split: str, encode: Callable[..., Any]) -> Any:
-        """Return the features as another dataset, such as grouped. `encode(features, function)` maps it, cached."""
+        """Return the features as another data set, such as a grouped one.
+
+        Args:
+            features: The encoded rows.
+            split: "train", "validation" or "test".
+            encode: `encode(features, function)` maps a data set, with the cache.
+
+        Returns:
+            A data set.
+        """
         return features
 
     def build_collator(self, model: Any) -> Any:
-        """Return the collator; None leaves it to the trainer."""
+        """Make the collator; None leaves it to the trainer.
+
+        Args:
+            model: The model that is trained.
+
+        Returns:
+            A collator, or None.
+        """
         return None
 
     # ---- trainer ---------------------------------------------------------------------------------------------
 
     def get_trainer_arguments(self, splits: Mapping[str, Split], features: Mapping[str, Any]) -> dict[str, Any]:
-        """Return further arguments of the trainer: `compute_metrics`, `preprocess_logits_for_metrics`, …"""
+        """Choose further arguments of the trainer: `compute_metrics`, `preprocess_logits_for_metrics`, …
+
+        Args:
+            splits: The rows by purpose.
+            features: The encoded rows by purpose.
+
+        Returns:
+            Arguments by name.
+        """
         return {}
 
     def get_generation_arguments(self) -> dict[str, Any]:
@@ -140,28 +240,70 @@ class Recipe:
     # ---- results ---------------------------------------------------------------------------------------------
 
     def write_model_files(self, model: Any, directory: Path) -> None:
-        """Write further files beside the trained model; called on the main process."""
+        """Write further files beside the trained model; called on the main process.
+
+        Args:
+            model: The trained model.
+            directory: Where it is saved.
+        """
 
     def add_metrics(self, metrics: dict[str, float], prefix: str) -> None:
-        """Add what follows from the metrics of an evaluation, such as perplexity from the loss."""
+        """Add what follows from the metrics of an evaluation, such as perplexity from the loss.
+
+        Args:
+            metrics: The metrics, to which others are added.
+            prefix: What their names begin with: "eval" or "predict".
+        """
 
     def predict(self, trainer: Trainer, features: Any, rows: Any) -> Any:
-        """Return the output of the trainer's `predict` for the features of some rows."""
+        """Predict for the features of some rows.
+
+        Args:
+            trainer: The trainer.
+            features: The encoded test set.
+            rows: Its rows.
+
+        Returns:
+            A `PredictionOutput`.
+        """
         return trainer.predict(features, metric_key_prefix="predict", **self.get_generation_arguments())
 
     def format_predictions(self, output: Any, rows: Any) -> Iterator[dict[str, Any]]:
-        """Yield a readable dict of predictions for each row of the test set; `output` is that of `predict`."""
+        """Yield a readable dict of predictions for each row of the test set.
+
+        Args:
+            output: What `predict` returned.
+            rows: The rows of the test set.
+
+        Yields:
+            A dict for each row.
+        """
         return iter(())
 
     def preview_predictions(self) -> Iterator[str]:
-        """Yield a few lines about what was predicted last, to be shown at the end."""
+        """Yield a few lines about what was predicted last, to be shown at the end.
+
+        Yields:
+            Lines of text.
+        """
         return iter(())
 
     def write_evaluation_files(self, rows: Any, directory: Path) -> None:
-        """Write files about the last evaluation, which was of these rows; called on the main process."""
+        """Write files about the last evaluation; called on the main process.
+
+        Args:
+            rows: The rows of the evaluation.
+            directory: Where to write.
+        """
 
     def write_prediction_files(self, output: Any, rows: Any, directory: Path) -> None:
-        """Write further files of predictions, under the names that other tools expect."""
+        """Write further files of predictions, under the names that other tools expect.
+
+        Args:
+            output: What `predict` returned.
+            rows: The rows of the test set.
+            directory: Where to write.
+        """
 
     def get_card_arguments(self) -> dict[str, Any]:
         """Return the facts about the task for the model card: arguments of `create_model_card`."""
@@ -171,5 +313,12 @@ class Recipe:
 
     @classmethod
     def write_sample(cls, directory: Path) -> Sample:
-        """Write a small sample into a directory, and return the command that runs it: see `samples/`."""
+        """Write a small sample into a directory; see `samples/`.
+
+        Args:
+            directory: Where to write the rows.
+
+        Returns:
+            The words of the command, and what it has to surpass.
+        """
         return write_task_sample(cls.name, directory)

@@ -34,7 +34,14 @@ class Sample:
     lower_is_better: bool = False
 
     def is_beaten_by(self, metrics: Mapping[str, float]) -> bool:
-        """Return whether the metrics are better than the baseline, so that something was learned."""
+        """Tell whether something was learned: whether the metrics are better than the baseline.
+
+        Args:
+            metrics: The metrics of a run, by name.
+
+        Returns:
+            True if they are better.
+        """
         value = metrics[self.metric]
         return value < self.baseline if self.lower_is_better else value > self.baseline
 
