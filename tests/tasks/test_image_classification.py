@@ -15,6 +15,7 @@ import transformers
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
+from ostinato.tasks.media.gallery import Picture, write_gallery
 from ostinato.tasks.samples.shapes import COLORS, SHAPES, draw_shape
 from tests.support.apis import guest
 from tests.support.real_data import on_real_data, write_clothes
@@ -325,6 +326,13 @@ def test_a_transform_takes_the_place_of_the_augmentation(model: str) -> None:
     picture = pillow.open(sorted(Path("train/circle").iterdir())[0])
     expected = processor(mirror(picture), return_tensors="pt")["pixel_values"][0]
     assert torch.equal(row, expected)
+
+
+def test_pictures_of_an_earlier_run_are_removed(model: str) -> None:
+    write_gallery(Path("out"), "predictions", "Predictions", [Picture(pillow.new("RGB", (8, 8)), "of another model")])
+    words = ["--model_name_or_path", model, "--train_dir", str(draw(Path("train"), 8)), "--do_train", *SHORT]
+    run(TASK, [*words, "--max_steps", "1", "--train_val_split", "0"])
+    assert "of another model" not in Path("out/report.html").read_text()
 
 
 def test_predictions_of_images_without_labels(model: str) -> None:
