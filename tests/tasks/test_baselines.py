@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from ostinato.tasks.catalog import RECIPES
 from ostinato.tasks.samples.contrastive_image_text_sample import TINY_CLIP
 from ostinato.tasks.samples.image_classification_sample import TINY_RESNET
 from ostinato.tasks.samples.semantic_segmentation_sample import TINY_SEGFORMER
+from ostinato.tasks.samples.speech_pretraining_sample import NEGATIVES, TINY_CODES, TINY_WAV2VEC2
+from ostinato.tasks.samples.speech_recognition_ctc_sample import TINY_CONFORMER
+from ostinato.tasks.samples.speech_recognition_seq2seq_sample import TINY_WHISPER
 from tests.support.long_tests import long_only
 from tests.support.real_data import CLOTHES, DIRECTORY, on_real_data, read_clothes, read_table, write_clothes
 
@@ -56,10 +60,11 @@ def measure_nearest_mean() -> float:
     return float((distances.argmin(axis=1) == truth).mean())
 
 
-def measure_one_colour() -> float:
-    """The squared error of the mean pixel everywhere, as in the sample, with pixels from -1 to 1."""
+def measure_one_colour(power: int) -> float:
+    """The loss of the mean (squares) or median pixel everywhere, as in the samples, with pixels from -1 to 1."""
     train, dev = (read_clothes(split, count)[0] / 127.5 - 1 for split, count in (("train", 1500), ("t10k", 200)))
-    return float(((dev - train.mean()) ** 2).mean())
+    middle = train.mean() if power == 2 else np.median(train)
+    return float((abs(dev - middle) ** power).mean())
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ TINY_DECODER = {"decoder_hidden_size": 64, "decoder_num_hidden_layers": 1, "deco
                 "decoder_intermediate_size": 128}  # fmt: skip
 TINY_AST = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128,
             "num_mel_bins": 64, "max_length": 64, "frequency_stride": 8, "time_stride": 8}  # fmt: skip
-DIGITS = "audio-classification/fsdd"
+PROMPTS, DIGITS = "speech-recognition/asterisk-en", "audio-classification/fsdd"
 CASES = {
     "clothes": Case(
         "image-classification", {**TINY_RESNET, "num_channels": 1},
@@ -95,7 +100,12 @@ CASES = {
     "masked clothes": Case(
         "image-pretraining-mae", {"model_type": "vit_mae", **TINY_VIT, **TINY_DECODER},
         CLOTHES_WORDS + "--norm_pix_loss false --base_learning_rate 5e-2 --crop_scale 0.8 --num_train_epochs 4",
-        "eval_loss", measure_one_colour, lower_is_better=True,
+        "eval_loss", lambda: measure_one_colour(2), lower_is_better=True,
+    ),
+    "clothes with holes": Case(
+        "image-pretraining-mim", {"model_type": "vit", **TINY_VIT, "encoder_stride": 4},
+        CLOTHES_WORDS + "--mask_patch_size 4 --base_learning_rate 5e-2 --crop_scale 0.8 --num_train_epochs 4",
+        "eval_loss", lambda: measure_one_colour(1), lower_is_better=True,
     ),
     "nuclei": Case(
         "semantic-segmentation", TINY_SEGFORMER,
@@ -112,6 +122,26 @@ CASES = {
         "audio-classification", {"model_type": "audio-spectrogram-transformer", **TINY_AST},
         name_files(DIGITS) + "--num_train_epochs 3 --per_device_train_batch_size 16 --learning_rate 1e-3",
         "eval_accuracy", lambda: find_commonest_label(f"{DIGITS}-validation", "label"),
+    ),
+    "prompts by CTC": Case(
+        "speech-recognition-ctc",
+        {**TINY_CONFORMER, "hidden_size": 96, "output_hidden_size": 96, "intermediate_size": 192},
+        name_files(PROMPTS) + "--chars_to_ignore .,?!- --ctc_zero_infinity "
+        "--num_train_epochs 12 --learning_rate 3e-3 --warmup_steps 50",
+        "eval_cer", lambda: 1.0, lower_is_better=True,
+    ),
+    "digits by Whisper": Case(
+        "speech-recognition-seq2seq", TINY_WHISPER,
+        name_files(DIGITS) + "--audio_column_name file --train_tokenizer --vocab_size 300 --max_train_samples 1200 "
+        "--num_train_epochs 3 --learning_rate 2e-3 --warmup_steps 40 --predict_with_generate",
+        "eval_wer", lambda: 1 - find_commonest_label(f"{DIGITS}-validation", "text"), lower_is_better=True,
+    ),
+    "prompts without texts": Case(
+        "speech-pretraining", {**TINY_WAV2VEC2, **TINY_CODES},
+        name_files(PROMPTS) + "--sampling_rate 8000 --min_duration_in_seconds 0.5 --max_duration_in_seconds 2 "
+        "--mask_time_prob 0.3 --mask_time_length 2 --gumbel_temperature_decay 0.99 --num_train_epochs 4 "
+        "--learning_rate 3e-3 --warmup_steps 20",
+        "eval_contrastive_loss", lambda: math.log(1 + NEGATIVES), lower_is_better=True,
     ),
 }  # fmt: skip
 
