@@ -6,7 +6,7 @@
 # make test-gpu  the same on the accelerator of this machine: docs/hardware.md
 # make record    run what is compared with transformers, and write what it does into tests/recorded for make test
 # make faults    kill runs two hundred times, cut the power, damage checkpoints, and compare what resumes (ten minutes)
-# make long      the tests that take minutes: searches that are killed, Ray, every layout of a divided model
+# make long      the tests that take minutes: searches that are killed, Ray, every layout of a divided model, all samples
 # make multihost  train on two hosts (network namespaces), cut the link, kill a worker and a host (needs root; ten minutes)
 # make compat    thirteen client libraries, unmodified, on our Trainer (three environments of their own)
 # make docs      write the generated pages, and build the site into build/site; make docs-serve shows it while you write
@@ -77,7 +77,7 @@ faults: $(VENV)/.dev
 	OSTINATO_KILLS=200 OSTINATO_POWER_CUTS=40 $(PY) -m pytest tests/faults $(PYTEST_FLAGS)
 
 long: $(VENV)/.dev
-	OSTINATO_LONG_TESTS=1 $(PY) -m pytest --timeout 3600 $(shell grep -rlE 'long_tests import|rows_worker' tests/distributed tests/integration --include='test_*.py') \
+	OSTINATO_LONG_TESTS=1 $(PY) -m pytest --timeout 3600 $(shell grep -rlE 'long_tests import|real_data import|rows_worker' tests/distributed tests/integration tests/tasks --include='test_*.py') \
 	  $(PYTEST_FLAGS)
 
 # Not a part of the tests: it needs root, and says so. MULTIHOST_FLAGS="link worker" chooses scenarios.

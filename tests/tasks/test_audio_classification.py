@@ -17,6 +17,7 @@ from ostinato import DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples.tones import INSTRUMENTS, RATE, save_recording, synthesize_note
 from tests.support.apis import guest
+from tests.support.real_data import copy_digits, on_real_data
 from tests.support.task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 soundfile = pytest.importorskip("soundfile")
@@ -96,8 +97,8 @@ def plain_program(model: str, train: Path, dev: Path) -> Any:
 
     def features(directory: Path) -> list[dict[str, Any]]:
         rows = []
-        for label, name in enumerate(NAMES):
-            for path in sorted((directory / name).iterdir()):
+        for label, folder in enumerate(sorted(directory.iterdir())):
+            for path in sorted(folder.iterdir()):
                 made = extractor(soundfile.read(path, dtype="float32")[0], sampling_rate=RATE)
                 rows.append({**{key: values[0] for key, values in made.items()}, "labels": label})
         return rows
@@ -122,11 +123,19 @@ def plain_program(model: str, train: Path, dev: Path) -> Any:
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "a spectrogram transformer"])
 def test_losses_and_metrics_are_those_of_a_plain_program(shelf: Path, kind: str) -> None:
-    train, dev, model = record(Path("train"), 24, 1), record(Path("dev"), 12, 2), save_model(shelf / "m", kind)
+    workers = "2" if kind == "wav2vec2" else "0"
+    train, dev = record(Path("train"), 24, 1), record(Path("dev"), 12, 2)
+    compare(save_model(shelf / "m", kind), train, dev, "--dataloader_num_workers", workers)
+
+
+@on_real_data
+def test_losses_on_speech_are_those_of_a_plain_program(model: str) -> None:
+    compare(model, copy_digits(Path("train"), "0123", 2), copy_digits(Path("dev"), "0123", 1, first=9))
+
+
+def compare(model: str, train: Path, dev: Path, *more: str) -> None:
     words = ["--model_name_or_path", model, "--train_dir", str(train), "--validation_dir", str(dev), *SHORT]
-    finished = run(
-        "run_audio_classification.py", [*words, "--dataloader_num_workers", "2" if kind == "wav2vec2" else "0"]
-    )
+    finished = run("run_audio_classification.py", [*words, *more])
     theirs, metrics = plain_program(model, train, dev)
     assert_same_run(finished.trainer, theirs)
     assert finished.metrics["eval_loss"] == metrics["eval_loss"]
@@ -175,7 +184,7 @@ def test_tables_other_rates_and_channels(model: str, capsys: pytest.CaptureFixtu
         finished.trainer.train_dataset[1]["input_values"], finished.trainer.train_dataset[3]["input_values"]
     )
     told = capsys.readouterr().err
-    assert "train: 8 recordings of 0.1 minutes; 32000 Hz (2) are resampled to 8000 Hz; 4 are mixed down" in told
+    assert "train: 8 recordings of 3.2 seconds; 32000 Hz (2) are resampled to 8000 Hz; 4 are mixed down" in told
 
 
 WRONG = {
@@ -238,5 +247,5 @@ def test_a_label_with_one_recording(model: str) -> None:
     record(Path("train"), 8)
     note = synthesize_note("bell", random.Random(0))
     save_recording(note, Path("train/gong/000.wav"))
-    with pytest.raises(DataError, match=r"the label 'gong' has one audio only, gong/000.wav"):
+    with pytest.raises(DataError, match=r"the label 'gong' has one file only, gong/000.wav"):
         run(TASK, ["--model_name_or_path", model, "--train_dir", "train", *SHORT])

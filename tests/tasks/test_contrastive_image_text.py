@@ -17,6 +17,7 @@ from ostinato.tasks.samples.sentences import create_random, pick
 from ostinato.tasks.samples.shapes import COLORS, SHAPES, draw_shape, save_picture
 from ostinato.tasks.tokenizers import BERT, train_tokenizer
 from tests.support.apis import guest
+from tests.support.real_data import on_real_data, read_table
 from tests.support.task_runs import assert_same_run, plain_arguments, read_rows, save_bert, write_rows
 
 pillow = pytest.importorskip("PIL.Image")
@@ -80,7 +81,7 @@ def plain_program(model: str, train: str, dev: str) -> Any:
 
     def features(row: dict[str, Any]) -> dict[str, Any]:
         made = tokenizer(row["caption"], padding="max_length", truncation=True, max_length=8, return_tensors="pt")
-        pixels = images(pillow.open(row["image_path"]), return_tensors="pt")["pixel_values"][0]
+        pixels = images(pillow.open(row["image_path"]).convert("RGB"), return_tensors="pt")["pixel_values"][0]
         names = ("input_ids", "attention_mask")
         return {"pixel_values": pixels, **{name: made[name][0] for name in names}}
 
@@ -97,10 +98,19 @@ def plain_program(model: str, train: str, dev: str) -> Any:
 
 
 def test_losses_are_those_of_a_plain_program(models: dict[str, str]) -> None:
-    train, dev = draw("train", 24, 1), draw("dev", 16, 2)
+    compare(models["pair"], draw("train", 24, 1), draw("dev", 16, 2))
+
+
+@on_real_data
+def test_losses_on_emoji_are_those_of_a_plain_program(models: dict[str, str]) -> None:
+    rows = read_table("contrastive-image-text/twemoji-train", 40)
+    compare(models["pair"], write_rows(Path("train.jsonl"), rows[:24]), write_rows(Path("dev.jsonl"), rows[24:]))
+
+
+def compare(model: str, train: str, dev: str) -> None:
     words = ["--train_file", train, "--validation_file", dev, *SHORT, "--augment", "false"]
-    finished = run(TASK, ["--model_name_or_path", models["pair"], *words])
-    theirs, metrics = plain_program(models["pair"], train, dev)
+    finished = run(TASK, ["--model_name_or_path", model, *words])
+    theirs, metrics = plain_program(model, train, dev)
     for entry in finished.trainer.state.log_history:
         for name in [name for name in entry if "image_to_text" in name or "text_to_image" in name]:
             del entry[name]

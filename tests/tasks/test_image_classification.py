@@ -15,8 +15,10 @@ import transformers
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
+from ostinato.tasks.media.gallery import Picture, write_gallery
 from ostinato.tasks.samples.shapes import COLORS, SHAPES, draw_shape
 from tests.support.apis import guest
+from tests.support.real_data import on_real_data, write_clothes
 from tests.support.task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 pillow = pytest.importorskip("PIL.Image")
@@ -88,8 +90,8 @@ def plain_program(model: str, train: Path, dev: Path) -> Any:
                 "pixel_values": processor(pillow.open(path).convert("RGB"), return_tensors="pt")["pixel_values"][0],
                 "labels": label,
             }
-            for label, shape in enumerate(SHAPES)
-            for path in sorted((directory / shape).iterdir())
+            for label, folder in enumerate(sorted(directory.iterdir()))
+            for path in sorted(folder.iterdir())
         ]
 
     def metric(prediction: Any) -> dict[str, float]:
@@ -113,9 +115,18 @@ def plain_program(model: str, train: Path, dev: Path) -> Any:
 
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_losses_and_metrics_are_those_of_a_plain_program(model: str, workers: str) -> None:
-    train, dev = draw(Path("train"), 32, 1), draw(Path("dev"), 16, 2)
+    compare(model, draw(Path("train"), 32, 1), draw(Path("dev"), 16, 2), "--dataloader_num_workers", workers)
+
+
+@on_real_data
+def test_losses_on_photographs_are_those_of_a_plain_program(model: str) -> None:
+    kinds = ("Bag", "Boot", "Dress", "Trouser")
+    compare(model, write_clothes(Path("train"), 80, kinds), write_clothes(Path("dev"), 40, kinds, "t10k"))
+
+
+def compare(model: str, train: Path, dev: Path, *more: str) -> None:
     words = ["--model_name_or_path", model, "--train_dir", str(train), "--validation_dir", str(dev), *SHORT]
-    finished = run(TASK, [*words, "--augment", "false", "--dataloader_num_workers", workers])
+    finished = run(TASK, [*words, "--augment", "false", *more])
     theirs, metrics = plain_program(model, train, dev)
     assert_same_run(finished.trainer, theirs)
     for name in ("eval_loss", "eval_accuracy"):
@@ -202,7 +213,7 @@ WRONG_ROWS = {
     "one file of a label": (
         lambda: (draw(Path("train"), 8), draw(Path("train"), 1, shapes=["star"])),
         [],
-        r"row 7, column 'label': the label 'star' has one image only, star/000.png",
+        r"row 7, column 'label': the label 'star' has one file only, star/000.png",
     ),
     "an empty folder": (
         lambda: (draw(Path("train"), 8), Path("train/star").mkdir()),
@@ -224,6 +235,11 @@ WRONG_ROWS = {
         ["--validation_dir", "dev"],
         "dev, row 1, column 'label': there is no label 'sqare'(?s:.*)did you mean 'square'",
     ),
+    "folders of splits": (
+        lambda: (draw(Path("train/train"), 8), draw(Path("train/val"), 8)),
+        [],
+        "train holds the folders train, val(?s:.*)--dataset_name train",
+    ),
     "no images": (lambda: Path("train").mkdir(), [], "train holds no files to read(?s:.*)it has nothing"),
 }
 
@@ -235,6 +251,24 @@ def test_wrong_rows_are_errors_with_a_fix(model: str, mistake: str) -> None:
     with pytest.raises(DataError, match=message) as caught:
         run(TASK, ["--model_name_or_path", model, "--train_dir", "train", *SHORT, *more])
     assert "\n  fix: " in str(caught.value)
+
+
+def test_labels_that_are_missing_or_single_are_skipped(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    files = sorted(draw(Path("train"), 24).glob("*/*.png"))
+    labels = [
+        None if number == 2 else "star" if number == 9 else path.parent.name for number, path in enumerate(files)
+    ]
+    rows = [{"image": str(path), "labels": label} for path, label in zip(files, labels, strict=True)]
+    words = ["--model_name_or_path", model, "--train_file", write_rows(Path("rows.jsonl"), rows), *SHORT]
+    with pytest.raises(DataError, match=r"rows.jsonl, row 10, column 'labels': the label 'star' has one file only"):
+        run(TASK, words)
+    capsys.readouterr()
+    finished = run(TASK, [*words, "--skip_bad_rows"])
+    assert finished.metrics["train_samples"] + finished.metrics["eval_samples"] == 22
+    told = capsys.readouterr().err
+    assert "skipped rows.jsonl, row 10, column 'labels': the label 'star'" in told
+    assert "skipped rows.jsonl, row 3, column 'labels': there is no label" in told
+    assert {row["labels"] for row in finished.trainer.eval_dataset.split.rows} == set(SHAPES)
 
 
 def test_paths_that_lead_nowhere(model: str) -> None:
@@ -292,6 +326,13 @@ def test_a_transform_takes_the_place_of_the_augmentation(model: str) -> None:
     picture = pillow.open(sorted(Path("train/circle").iterdir())[0])
     expected = processor(mirror(picture), return_tensors="pt")["pixel_values"][0]
     assert torch.equal(row, expected)
+
+
+def test_pictures_of_an_earlier_run_are_removed(model: str) -> None:
+    write_gallery(Path("out"), "predictions", "Predictions", [Picture(pillow.new("RGB", (8, 8)), "of another model")])
+    words = ["--model_name_or_path", model, "--train_dir", str(draw(Path("train"), 8)), "--do_train", *SHORT]
+    run(TASK, [*words, "--max_steps", "1", "--train_val_split", "0"])
+    assert "of another model" not in Path("out/report.html").read_text()
 
 
 def test_predictions_of_images_without_labels(model: str) -> None:

@@ -15,6 +15,7 @@ from ostinato.tasks import run
 from ostinato.tasks.image_pretraining_mim import MaskedImageModeling
 from ostinato.tasks.samples.shapes import write_unlabelled_shapes
 from tests.support.apis import guest
+from tests.support.real_data import CLOTHES, on_real_data, write_clothes
 from tests.support.task_runs import assert_same_run, plain_arguments, read_rows
 
 pillow = pytest.importorskip("PIL.Image")
@@ -63,7 +64,7 @@ def test_the_sample_is_learned(kind: str) -> None:
     assert (home / "report.html").read_text().count("data:image/png;base64,") == 8
 
 
-def hide_by_colour(self: Any, row: Any, purpose: str) -> np.ndarray:
+def hide_by_number(self: Any, row: Any, purpose: str) -> np.ndarray:
     """What is hidden of an image, for both sides of a comparison."""
     number = int(Path(self.find_file(row)).stem)
     return np.random.RandomState(number).rand(4, 4) < 0.5
@@ -77,8 +78,9 @@ def plain_program(kind: str, model: str, folder: Path) -> Any:
     ).from_pretrained(model)
     processor = transformers.AutoImageProcessor.from_pretrained(model, backend="pil")
     rows: list[dict[str, Any]] = []
-    for path in sorted(folder.iterdir()):
-        rows.append({"pixel_values": processor(pillow.open(path), return_tensors="pt")["pixel_values"][0]})
+    for path in sorted(folder.rglob("*.png")):
+        image = pillow.open(path).convert("RGB")
+        rows.append({"pixel_values": processor(image, return_tensors="pt")["pixel_values"][0]})
         if kind == "mim":
             hidden = np.random.RandomState(int(path.stem)).rand(4, 4) < 0.5
             rows[-1]["bool_masked_pos"] = torch.from_numpy(hidden.reshape(-1))
@@ -94,12 +96,24 @@ def plain_program(kind: str, model: str, folder: Path) -> Any:
 def test_losses_are_those_of_a_plain_program(
     kind: str, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MaskedImageModeling, "draw_mask", hide_by_colour)
-    folder = write_unlabelled_shapes(Path("data"), {"train": 24})[0]["train"]
-    words = ["--model_name_or_path", models[kind], "--train_dir", str(folder), "--do_train", "--train_val_split", "0"]
+    monkeypatch.setattr(MaskedImageModeling, "draw_mask", hide_by_number)
+    compare(kind, models[kind], write_unlabelled_shapes(Path("data"), {"train": 24})[0]["train"])
+
+
+@on_real_data
+@pytest.mark.parametrize("kind", ["mae", "mim"])
+def test_losses_on_photographs_are_those_of_a_plain_program(
+    kind: str, models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MaskedImageModeling, "draw_mask", hide_by_number)
+    compare(kind, models[kind], write_clothes(Path("train"), 40, CLOTHES))
+
+
+def compare(kind: str, model: str, folder: Path) -> None:
+    words = ["--model_name_or_path", model, "--train_dir", str(folder), "--do_train", "--train_val_split", "0"]
     words += ["--norm_pix_loss", "false"] if kind == "mae" else ["--mask_patch_size", "4"]
     finished = run(f"image-pretraining-{kind}", [*words, *SHORT, "--augment", "false"])
-    assert_same_run(finished.trainer, plain_program(kind, models[kind], folder))
+    assert_same_run(finished.trainer, plain_program(kind, model, folder))
 
 
 @pytest.mark.parametrize("kind", ["mae", "mim"])

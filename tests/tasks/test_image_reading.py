@@ -23,6 +23,7 @@ from ostinato.tasks.media.image_augmentation import ImageAugmentation, apply_cro
 from ostinato.tasks.media.image_processors import Pixels, create_image_processor, set_size
 from ostinato.tasks.media.images import IMAGE, decode_image
 from ostinato.tasks.media.masks import decode_mask
+from ostinato.tasks.media.media_arguments import MediaArguments
 from ostinato.tasks.media.media_files import MediaFile
 from ostinato.tasks.media.media_reader import MediaReader
 from tests.support.html_pages import check_self_contained
@@ -131,6 +132,36 @@ def test_folders_of_splits() -> None:
     }  # fmt: skip
     Path("data/train").rename("data/cats")
     assert find_split_folders(Path("data")) == {"train": Path("data")}
+
+
+def test_hidden_files_and_folders_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (
+        "cats/a.PNG",
+        "cats/.hidden/b.png",
+        "dogs/deep/er/c.Jpeg",
+        "dogs/.d.png",
+        ".trash/e.png",
+        "dogs/f.db",
+    ):
+        path = Path("data", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(store(draw(), "PNG").data or b"")
+    split = MediaReader(IMAGE).read_file("data", "train")
+    assert split.rows.to_dict() == {"image": ["cats/a.PNG", "dogs/deep/er/c.Jpeg"], "label": ["cats", "dogs"]}
+    assert "left out 1 file of other kinds: f.db" in capsys.readouterr().err
+
+
+def test_a_directory_of_tables_is_a_dataset() -> None:
+    """Such as the parquet files of a downloaded dataset, under the names that `datasets` knows."""
+    rows = datasets.Dataset.from_dict({"image": [store(draw(), "PNG").data] * 3, "label": [0, 1, 1]})
+    for name in ("train", "validation"):
+        rows.to_parquet(f"home/data/{name}-00000-of-00001.parquet")
+    arguments = MediaArguments(dataset_name="home")
+    reader = MediaReader(IMAGE)
+    assert reader.list_splits(arguments, ["train", "validation", "test"]) == ["train", "validation"]
+    split = reader.read_dataset(arguments, ["validation"])["validation"]
+    file = MediaFile.from_value(split.rows[2]["image"], split.directory)
+    assert file is not None and decode_image(file).size == (SIDE, SIDE)
 
 
 PROCESSORS = ["vit", "convnext", "swin", "clip", "segformer", "mobilevit", "deit", "beit"]

@@ -16,6 +16,7 @@ from ostinato import ConfigError, DataError
 from ostinato.tasks import run
 from ostinato.tasks.samples.shapes import COLORS, SHAPES, draw_shape
 from tests.support.apis import guest
+from tests.support.real_data import on_real_data, read_table
 from tests.support.task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 pillow = pytest.importorskip("PIL.Image")
@@ -107,7 +108,16 @@ def plain_program(model: str, train: list[Any], dev: list[Any]) -> Any:
 
 @pytest.mark.parametrize("palette", [False, True], ids=["grey", "palette"])
 def test_losses_are_those_of_a_plain_program(model: str, palette: bool) -> None:
-    train, dev = draw("train", 24, 1, palette=palette), draw("dev", 8, 2, palette=palette)
+    compare(model, draw("train", 24, 1, palette=palette), draw("dev", 8, 2, palette=palette))
+
+
+@on_real_data
+def test_losses_on_photographs_are_those_of_a_plain_program(model: str) -> None:
+    nuclei = "semantic-segmentation/nuclei-train"
+    compare(model, read_table(nuclei, 32)[:24], read_table(nuclei, 32)[24:])
+
+
+def compare(model: str, train: list[Any], dev: list[Any]) -> None:
     files = ["--train_file", write_rows(Path("train.jsonl"), train)]
     files += ["--validation_file", write_rows(Path("dev.jsonl"), dev)]
     finished = run(TASK, ["--model_name_or_path", model, *files, *SHORT, "--augment", "false"])
@@ -166,6 +176,9 @@ def test_a_folder_of_images_and_masks(model: str) -> None:
     Path("folder/masks/3.png").unlink()
     with pytest.raises(DataError, match=r"folder/images/3.png has no mask"):
         run(TASK, words)
+    Path("folder/images").rename("folder/cats")
+    with pytest.raises(DataError, match=r"(?s)folder holds no images with masks.*folder/images"):
+        run(TASK, words)
 
 
 def write_mask(values: Any, mode: str | None = None) -> None:
@@ -182,6 +195,10 @@ WRONG = {
     "colours": (
         lambda: write_mask(np.random.RandomState(0).randint(0, 9, (20, 24, 3))),
         "3_mask.png holds colours, not numbers of classes",
+    ),
+    "a jpeg": (
+        lambda: pillow.fromarray(np.zeros((20, 24), np.uint8)).save("train/3_mask.png", format="JPEG"),
+        "3_mask.png is a jpeg",
     ),
     "no mask": (lambda: Path("train/3_mask.png").unlink(), "3_mask.png: there is no such file"),
 }
@@ -217,6 +234,44 @@ def test_evaluation_rows_without_a_mask_are_skipped(model: str) -> None:
     ]
     finished = run(TASK, [*words, "--validation_file", write_rows(Path("dev.jsonl"), rows)])
     assert finished.metrics["eval_samples"] == 7
+
+
+@pytest.mark.parametrize("names", [[], ["ground", "thing"]], ids=["labels from the masks", "labels named"])
+def test_masks_of_black_and_white(model: str, names: list[str]) -> None:
+    """255 is no label: without this error, a model of a single label would seem to be perfect."""
+    rows = draw("train", 4)
+    for row in rows:
+        pillow.fromarray(np.asarray(pillow.open(row["label"])) > 0).convert("L").save(row["label"])
+    words = ["--model_name_or_path", model, "--train_file", write_rows(Path("rows.jsonl"), rows), "--do_train", *SHORT]
+    if names:
+        Path("labels.json").write_text(json.dumps(names))
+        words += ["--id2label", "labels.json"]
+    with pytest.raises(DataError, match=r"(?s)hold nothing but 0 and 255.*store 1 in place of 255"):
+        run(TASK, [*words, "--train_val_split", "0"])
+
+
+def test_a_transform_gets_image_and_mask(model: str) -> None:
+    """As one of `torchvision.transforms.v2`: called with both, it changes them alike."""
+    from ostinato.tasks.semantic_segmentation import SemanticSegmentation
+
+    class Mirror:
+        def __call__(self, image: Any, mask: torch.Tensor) -> tuple[Any, torch.Tensor]:
+            assert mask.shape == image.size[::-1]
+            return image.transpose(pillow.Transpose.FLIP_LEFT_RIGHT), mask.flip(-1)
+
+    class Mirrored(SemanticSegmentation):
+        transform = Mirror()
+
+    rows = draw("train", 8)
+    words = ["--model_name_or_path", model, "--train_file", write_rows(Path("rows.jsonl"), rows), "--do_train", *SHORT]
+    finished = run(Mirrored, [*words, "--train_val_split", "0", "--num_train_epochs", "1"])
+    processor = transformers.AutoImageProcessor.from_pretrained(model, backend="pil")
+    image, mask = pillow.open(rows[0]["image"]), np.asarray(pillow.open(rows[0]["label"]))
+    mirrored = image.transpose(pillow.Transpose.FLIP_LEFT_RIGHT)
+    expected = processor(mirrored, segmentation_maps=mask[:, ::-1], return_tensors="pt")
+    row = finished.trainer.train_dataset[0]
+    assert torch.equal(row["pixel_values"], expected["pixel_values"][0])
+    assert torch.equal(row["labels"], expected["labels"][0])
 
 
 def test_labels_that_are_no_labels(model: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ostinato.tasks import run
 from ostinato.tasks.media.frame_masks import MaskedCollator, draw_mask, draw_negatives
 from ostinato.tasks.samples.tones import RATE, build_digits, save_recording, synthesize_speech
 from tests.support.apis import guest
+from tests.support.real_data import on_real_data, read_table
 from tests.support.task_runs import assert_same_run, plain_arguments, write_rows
 
 soundfile = pytest.importorskip("soundfile")
@@ -142,7 +144,21 @@ MEASURED = ("contrastive_loss", "diversity_loss", "code_perplexity", "masked_sha
 
 @pytest.mark.parametrize("accumulation", [1, 4])
 def test_losses_and_weights_are_those_of_a_plain_program(model: str, accumulation: int) -> None:
-    words = ["--model_name_or_path", model, "--train_file", record("train", 20), "--do_train", *SHORT]
+    compare(model, record("train", 20), accumulation)
+
+
+@on_real_data
+def test_losses_on_speech_are_those_of_a_plain_program(model: str) -> None:
+    rows = []
+    Path("train").mkdir()
+    for number, row in enumerate(read_table("audio-classification/fsdd-train")[::120]):
+        shutil.copy(row["file"], f"train/{number:03}.wav")
+        rows.append({"audio": f"train/{number:03}.wav"})
+    compare(model, write_rows(Path("train.jsonl"), rows), accumulation=2)
+
+
+def compare(model: str, train: str, accumulation: int) -> None:
+    words = ["--model_name_or_path", model, "--train_file", train, "--do_train", *SHORT]
     words += ["--train_val_split", "0", "--gumbel_temperature_decay", "0.9", "--isolate_rng", "false"]
     words += ["--gradient_accumulation_steps", str(accumulation)]
     finished = run(TASK, [*words, "--per_device_train_batch_size", str(8 // accumulation)])

@@ -17,6 +17,7 @@ from ostinato.tasks import run
 from ostinato.tasks.ctc_vocabulary import SpecialTokens, build_tokenizer, build_vocabulary
 from ostinato.tasks.samples.tones import RATE, build_digits, save_recording, synthesize_speech
 from tests.support.apis import guest
+from tests.support.real_data import on_real_data, read_table
 from tests.support.task_runs import assert_same_run, plain_arguments, read_rows, write_rows
 
 jiwer = pytest.importorskip("jiwer")
@@ -131,14 +132,18 @@ def plain_program(model: str) -> Any:
 
 
 def test_losses_and_metrics_are_those_of_a_plain_program(model: str) -> None:
-    words = [
-        "--model_name_or_path",
-        model,
-        "--train_file",
-        record("train", 24),
-        "--validation_file",
-        record("dev", 8, 1),
-    ]
+    compare(model, record("train", 24), record("dev", 8, 1))
+
+
+@on_real_data
+def test_losses_on_speech_are_those_of_a_plain_program(model: str) -> None:
+    rows = read_table("speech-recognition/asterisk-en-train", 40)
+    rows = [{"audio": row["file"], "text": " ".join(row["text"].replace(".", "").split())} for row in rows]
+    compare(model, write_rows(Path("train.jsonl"), rows[:32]), write_rows(Path("dev.jsonl"), rows[32:]))
+
+
+def compare(model: str, train: str, dev: str) -> None:
+    words = ["--model_name_or_path", model, "--train_file", train, "--validation_file", dev]
     finished = run("run_speech_recognition_ctc.py", [*words, "--chars_to_ignore", ".", *SHORT])
     theirs, metrics = plain_program(model)
     for log in finished.trainer.state.log_history:  # theirs are of the whole padded batch

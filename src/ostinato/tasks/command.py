@@ -213,7 +213,10 @@ def _train(prepared: PreparedRun) -> dict[str, float]:
     trainer = prepared.trainer
     resume: Any = prepared.request.training.resume_from_checkpoint
     modes = {"true": True, "false": None, "none": None}  # "true": from the last checkpoint there is
-    outcome = trainer.train(resume_from_checkpoint=modes.get(str(resume).lower(), resume))
+    checkpoint = modes.get(str(resume).lower(), resume)
+    if checkpoint is None and trainer.is_world_process_zero():
+        results.remove_pictures(Path(str(prepared.request.training.output_dir)))
+    outcome = trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model()  # the tokenizer too
     if trainer.is_world_process_zero():
         prepared.recipe.write_model_files(trainer.model, _create_output_dir(prepared))
@@ -264,7 +267,7 @@ def _predict(prepared: PreparedRun) -> dict[str, float]:
 def _refresh_report(prepared: PreparedRun) -> None:
     """Write the page of the run again if there are pictures for it, which came after the training."""
     output_dir = Path(str(prepared.request.training.output_dir))
-    has_pages = (output_dir / "report.html").is_file() and (output_dir / "gallery").is_dir()
+    has_pages = (output_dir / "report.html").is_file() and (output_dir / results.PICTURES_NAME).is_dir()
     if has_pages and prepared.trainer.is_world_process_zero():
         write_report(output_dir)
 

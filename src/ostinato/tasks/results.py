@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ostinato import Trainer
 from .recipe import Recipe
 from .task_arguments import DataArguments, ModelArguments
 
+PICTURES_NAME = "gallery"  # the directory of pictures for the report
 PREDICTIONS_NAME = "predictions.jsonl"
 
 
@@ -23,6 +25,11 @@ def write_predictions(recipe: Recipe, output: Any, rows: Any, directory: Path, s
             file.write(json.dumps(prediction, ensure_ascii=False, default=_to_json_type) + "\n")
     recipe.write_prediction_files(output, rows, directory)
     return path
+
+
+def remove_pictures(directory: Path) -> None:
+    """Remove the pictures that an earlier run left: the report would show them as those of this run."""
+    shutil.rmtree(directory / PICTURES_NAME, ignore_errors=True)
 
 
 def _to_json_type(value: Any) -> Any:

@@ -130,6 +130,10 @@ class RowReader:
         """Return the splits of a dataset for these purposes, as far as it has them."""
         return _read_dataset(arguments, wanted)
 
+    def list_splits(self, arguments: DataArguments, wanted: Sequence[str]) -> list[str]:
+        """Return the names of the splits that `read_dataset` returns."""
+        return list(self.read_dataset(arguments, wanted))
+
     def divide(self, train: Split, percent: float, *, needs_both: bool) -> dict[str, Split]:
         """Return training rows, and validation rows held back of them."""
         return _divide(train, percent, needs_both=needs_both)
@@ -169,7 +173,7 @@ def find_purposes(arguments: DataArguments, reader: RowReader | None = None) -> 
     """Return the purposes for which the arguments name rows; reads a dataset to find its splits."""
     named = [name for name in (TRAIN, VALIDATION, TEST) if _get_file(arguments, name)]
     if arguments.dataset_name is not None:
-        splits = (reader or RowReader()).read_dataset(arguments, [TRAIN, VALIDATION, TEST])
+        splits = (reader or RowReader()).list_splits(arguments, [TRAIN, VALIDATION, TEST])
         named = [name.partition("_")[0] for name in splits]
     if TRAIN in named and arguments.validation_split_percentage:
         named.append(VALIDATION)

@@ -32,6 +32,7 @@ from .media.masks import (
     reduce_labels,
     resize_mask,
     save_mask,
+    wrap_mask,
 )
 from .media.media_files import MediaFile
 from .media.media_reader import check_files
@@ -39,6 +40,7 @@ from .rows import TEST, TRAIN, Split, format_names
 from .task_arguments import flag
 
 _SHOWN_PICTURES, _SHOWN_LINES = 12, 3
+_INSPECTED_MASKS = 100  # where the labels are known
 
 
 @dataclass
@@ -58,7 +60,7 @@ class SegmentationArguments(ImageArguments):
 
 
 class SemanticSegmentation(ImageRecipe):
-    """Recipe that predicts a class for every pixel."""
+    """Recipe that predicts a class for every pixel. A `transform` gets the image and its mask, and returns both."""
 
     name = "semantic-segmentation"
     summary = "Segment images: a class for each pixel."
@@ -96,16 +98,19 @@ class SemanticSegmentation(ImageRecipe):
             self._open_checked_mask(row, image, purpose)
 
     def inspect_splits(self, splits: Mapping[str, Split]) -> None:
-        if self.arguments.id2label is None and TRAIN in splits:
-            count = 1 + self._find_highest_value(splits[TRAIN])
-            self.known_names = [str(number) for number in range(max(2, count))]
-            get_logger().info(
-                f"{splits[TRAIN].source}: its masks have {count} labels, numbered (--id2label names them)"
-            )
+        if TRAIN not in splits:
+            return
+        train = splits[TRAIN]
+        if self.arguments.id2label is not None:
+            self._find_highest_value(train.take(_INSPECTED_MASKS))
+            return
+        count = 1 + self._find_highest_value(train)
+        self.known_names = [str(number) for number in range(max(2, count))]
+        get_logger().info(f"{train.source}: its masks have {count} labels, numbered (--id2label names them)")
 
     def _find_highest_value(self, split: Split) -> int:
-        """Return the highest number in all masks."""
-        high = 0
+        """Return the highest number in all masks; raise if they hold 0 and pixels without a label alone."""
+        high, has_ignored = 0, False
         for row, value in enumerate(split.read_column(self.mask_column)):
             try:
                 mask = self._open_mask(value, TRAIN)
@@ -114,6 +119,13 @@ class SemanticSegmentation(ImageRecipe):
                     continue
                 raise DataError(f"{split.locate(row, self.mask_column)}: {error.what}", error.why, error.fix) from None
             high = max(high, int(mask[mask != IGNORED].max(initial=0)))
+            has_ignored = has_ignored or bool((mask == IGNORED).any())
+        if high == 0 and has_ignored and not self.arguments.do_reduce_labels:
+            raise DataError(
+                what=f"{split.source}: the masks hold nothing but 0 and {IGNORED}",
+                why=f"{IGNORED} means no label, so there is one label, and nothing to learn",
+                fix=f"store 1 in place of {IGNORED}, if these pixels are the second label",
+            )
         return high
 
     def prepare_config(self, config: Any) -> None:
@@ -164,9 +176,11 @@ class SemanticSegmentation(ImageRecipe):
         if value is None and purpose == TEST:
             return {"pixel_values": self.compute_pixels(image, purpose)}
         mask = self._open_checked_mask(row, image, purpose)
+        if purpose == TRAIN and (transform := type(self).transform) is not None:
+            picture, changed = transform(image, wrap_mask(mask))
+            return _join(self.finish_pixels(picture), np.asarray(changed))
         if purpose != TRAIN or not self.augmentation.is_on:
-            pixels = self.pixels.process(image)
-            return {"pixel_values": pixels, "labels": torch.tensor(resize_mask(mask, pixels.shape[-2:]))}
+            return _join(self.pixels.process(image), mask)
         return self._augment(image, mask)
 
     def _augment(self, image: Any, mask: np.ndarray) -> dict[str, Any]:
@@ -240,3 +254,8 @@ class SemanticSegmentation(ImageRecipe):
 
     def get_card_arguments(self) -> dict[str, Any]:
         return {"tasks": "image-segmentation", "tags": ["vision"]}
+
+
+def _join(pixels: Tensor, mask: np.ndarray) -> dict[str, Tensor]:
+    """Return an image and its mask, in the size of the image, as the model takes them."""
+    return {"pixel_values": pixels, "labels": torch.tensor(resize_mask(mask, pixels.shape[-2:]))}

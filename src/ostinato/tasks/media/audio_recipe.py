@@ -215,9 +215,11 @@ def describe_headers(headers: Sequence[AudioInfo], rate: int) -> str:
     """Return a line about recordings: how much there is, and what is done to them.
 
     >>> describe_headers([AudioInfo(8000, 1, 8000), AudioInfo(44100, 2, 44100)], 16000)
-    '2 recordings of 0.0 minutes; 8000 Hz (1) and 44100 Hz (1) are resampled to 16000 Hz; 1 is mixed down'
+    '2 recordings of 2.0 seconds; 8000 Hz (1) and 44100 Hz (1) are resampled to 16000 Hz; 1 is mixed down'
     """
-    parts = [f"{len(headers):,} recordings of {sum(info.seconds for info in headers) / 60:.1f} minutes"]
+    seconds = sum(info.seconds for info in headers)
+    duration = f"{seconds:.1f} seconds" if seconds < 60 else f"{seconds / 60:.1f} minutes"
+    parts = [f"{len(headers):,} recordings of {duration}"]
     rates = Counter(info.rate for info in headers)
     if others := sorted(one for one in rates if one != rate):
         named = " and ".join(f"{one} Hz ({rates[one]:,})" for one in others)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 
 from ostinato import DataError
 from ostinato.logging import get_logger
 
-from ..rows import TEST, TRAIN, VALIDATION, Split, format_names, import_datasets
+from ..rows import READERS, TEST, TRAIN, VALIDATION, Split, format_names, import_datasets
 
 METADATA_NAMES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # as in the folders that `datasets` reads
 SPLIT_FOLDERS = {
@@ -21,6 +22,12 @@ SPLIT_FOLDERS = {
 def find_metadata(directory: Path) -> Path | None:
     """Return the file that lists the files of a folder with further columns, if there is one."""
     return next((directory / name for name in METADATA_NAMES if (directory / name).is_file()), None)
+
+
+def holds_tables_alone(directory: Path, endings: Sequence[str]) -> bool:
+    """Return whether a folder has tables, such as the parquet files of a downloaded dataset, and no media files."""
+    found = {path.suffix.lower() for path in directory.rglob("*")}
+    return not found & set(endings) and bool(found & (READERS.keys() - {".txt"}))
 
 
 def find_split_folders(directory: Path) -> dict[str, Path]:
@@ -37,8 +44,9 @@ def find_split_folders(directory: Path) -> dict[str, Path]:
 def read_folder(directory: Path, name: str, endings: Sequence[str], column: str) -> Split:
     """Return a row for each file of a folder, in the order of their names: its path, and its folder as `label`."""
     labels = sorted(one for one in directory.iterdir() if one.is_dir() and not one.name.startswith("."))
-    direct = _list_files(directory.glob("*"), endings)
-    by_label = {label.name: _list_files(label.rglob("*"), endings) for label in labels}
+    _check_label_names(directory, [label.name for label in labels])
+    direct = _list_files(directory, "*", endings)
+    by_label = {label.name: _list_files(label, "**/*", endings) for label in labels}
     if direct and any(by_label.values()):
         label = next(label for label, files in by_label.items() if files)
         raise DataError(
@@ -64,22 +72,34 @@ def read_folder(directory: Path, name: str, endings: Sequence[str], column: str)
     return Split(name, import_datasets().Dataset.from_dict(columns), str(directory), directory)
 
 
-def _list_files(paths: Iterable[Path], endings: Sequence[str]) -> list[Path]:
-    return sorted(path for path in paths if path.suffix.lower() in endings and _is_visible(path) and path.is_file())
+def _check_label_names(directory: Path, labels: Sequence[str]) -> None:
+    """Raise if all folders are named as splits are: a file's label would be the name of its split."""
+    if len(labels) > 1 and {label.lower() for label in labels} <= set(chain.from_iterable(SPLIT_FOLDERS.values())):
+        raise DataError(
+            what=f"{directory} holds the folders {format_names(labels)}",
+            why="these are names of splits, not of labels",
+            fix=f"read them with --dataset_name {directory}, or name the folder of one split",
+        )
 
 
-def _is_visible(path: Path) -> bool:
-    return not path.name.startswith(".")
+def _list_files(directory: Path, pattern: str, endings: Sequence[str]) -> list[Path]:
+    return [path for path in _list_visible(directory, pattern) if path.suffix.lower() in endings]
+
+
+def _list_visible(directory: Path, pattern: str) -> list[Path]:
+    """Return the files that match, but for hidden ones and those of hidden folders."""
+    return sorted(
+        path
+        for path in directory.glob(pattern)
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(directory).parts)
+    )
 
 
 def _report_other_files(directory: Path, endings: Sequence[str]) -> None:
-    others = sorted(
-        path.name
-        for path in directory.rglob("*")
-        if path.suffix.lower() not in endings and _is_visible(path) and path.is_file()
-    )
+    others = [path.name for path in _list_visible(directory, "**/*") if path.suffix.lower() not in endings]
     if others:
-        get_logger().info(f"{directory}: left out {len(others)} files of other kinds: {format_names(others, 3)}")
+        count = f"{len(others):,} {'file' if len(others) == 1 else 'files'}"
+        get_logger().info(f"{directory}: left out {count} of other kinds: {format_names(others, 3)}")
 
 
 def _build_no_files_error(directory: Path, endings: Sequence[str]) -> DataError:

@@ -69,15 +69,14 @@ class ImageModelArguments(ModelArguments):
 class ImageRecipe(MediaRecipe):
     """A task on images. `transform`, a function of an image of Pillow, takes the place of the augmentation.
 
-    Transforms of `torchvision.transforms.v2` are such functions. What it returns is resized, if need be, and
-    normalized, unless it is a tensor of fractions already.
+    Transforms of `torchvision.transforms.v2` are such functions; see `finish_pixels` for what it may return.
     """
 
     arguments_class = ImageArguments
     model_arguments_class = ImageModelArguments
     kind = IMAGE
     column_flag = "image_column_name"
-    transform: ClassVar[Callable[[Any], Any] | None] = None
+    transform: ClassVar[Callable[..., Any] | None] = None
 
     pixels: Pixels
     augmentation: ImageAugmentation
@@ -114,18 +113,16 @@ class ImageRecipe(MediaRecipe):
         """Return the pixel values of an image, augmented in training."""
         if purpose != TRAIN:
             return self.pixels.process(image)
-        if type(self).transform is not None:
-            return self._transform(image)
+        if (transform := type(self).transform) is not None:
+            return self.finish_pixels(transform(image))
         if not self.augmentation.is_on:
             return self.pixels.process(image)
         crop = self.augmentation.draw_crop(*image.size)
         image = apply_crop(image, crop, self.pixels.size, import_pillow().Resampling.BILINEAR)
         return self.augmentation.erase(self.pixels.convert(self.augmentation.change_colors(image)))
 
-    def _transform(self, image: Any) -> Tensor:
-        transform = type(self).transform
-        assert transform is not None
-        made = transform(image)
+    def finish_pixels(self, made: Any) -> Tensor:
+        """Return the pixel values of what a transform has made; unless they are fractions, resized and normalized."""
         if isinstance(made, Tensor) and made.is_floating_point():
             return made
         return self.pixels.process(made if not isinstance(made, Tensor) else made.permute(1, 2, 0).numpy())

@@ -17,8 +17,10 @@ from ..label_names import Labels, is_label
 from ..rows import TEST, Split, format_names
 from ..task_arguments import flag
 from .gallery import Picture, write_gallery
+from .media_reader import MediaReader
 from .media_recipe import MediaRecipe
 
+_LABEL_COLUMNS = ("labels", "label")
 _SHOWN_PICTURES, _SHOWN_LINES, _SHOWN_LABELS = 24, 3, 5
 
 
@@ -35,18 +37,23 @@ class LabelArguments:
 class LabelRecipe(MediaRecipe):
     """A task with one label for each row. A recipe adds it to the model's input, by `encode_label`."""
 
-    label_flag = "label_column_name"
-
     label_column: str
     labels: Labels
     predicted: list[dict[str, Any]]
 
     # ---- rows ------------------------------------------------------------------------------------------------
 
+    def build_reader(self) -> MediaReader:
+        """Return what reads the rows; it knows the column of labels, to hold back rows of each."""
+        named = self.arguments.label_column_name
+        columns = _LABEL_COLUMNS if named is None else (named,)
+        return MediaReader(self.kind, columns, skips_bad_rows=bool(self.training.skip_bad_rows))
+
     def find_columns(self, splits: Mapping[str, Split]) -> None:
         super().find_columns(splits)
         first = next(iter(splits.values()))
-        self.label_column = self.arguments.label_column_name or ("labels" if "labels" in first.columns else "label")
+        found = (name for name in _LABEL_COLUMNS if name in first.columns)
+        self.label_column = self.arguments.label_column_name or next(found, _LABEL_COLUMNS[-1])
         for name, split in splits.items():
             if not name.startswith(TEST):
                 split.require([self.label_column], {self.label_column: "--label_column_name"})

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from ostinato import DataError
 
-from ..rows import Split, import_datasets
+from ..rows import TEST, Split, import_datasets, is_saved_dataset
+from .folders import find_metadata
 from .image_augmentation import as_image
 from .images import IMAGE, import_pillow, load_image
 from .media_files import MediaFile
@@ -28,9 +32,15 @@ def decode_mask(file: MediaFile) -> np.ndarray:
         DataError: The file is missing, empty, cut off, no image, or holds colours instead of numbers.
     """
     image = load_image(file)
+    if image.format == "JPEG":
+        raise DataError(
+            what=f"{file.name} is a jpeg",
+            why="jpeg changes the values of pixels a little, and here they are numbers of classes",
+            fix="store masks as png",
+        )
     values = np.asarray(image)
-    if image.mode in ("RGB", "RGBA", "LA"):
-        channels = values[..., :3] if image.mode != "LA" else values[..., :1]
+    if values.ndim == 3:
+        channels = values[..., :1] if image.mode in ("LA", "PA") else values[..., :3]
         if (channels != channels[..., :1]).any():
             raise DataError(
                 what=f"{file.name} holds colours, not numbers of classes",
@@ -59,6 +69,15 @@ def resize_mask(mask: np.ndarray, size: Sequence[int], box: tuple[int, int, int,
     pillow = import_pillow()
     image = pillow.fromarray(mask.astype(np.int32))
     return np.asarray(image.resize((size[1], size[0]), resample=pillow.Resampling.NEAREST, box=box)).astype(np.int64)
+
+
+def wrap_mask(mask: np.ndarray) -> Tensor:
+    """Return a mask as a tensor (height, width), in the type by which transforms of torchvision know masks."""
+    values = torch.from_numpy(mask)
+    try:
+        return import_module("torchvision.tv_tensors").Mask(values)
+    except ImportError:
+        return values
 
 
 def check_mask(mask: np.ndarray, size: tuple[int, int], name: str, class_names: Sequence[str] | None) -> None:
@@ -147,12 +166,19 @@ class MaskReader(MediaReader):
     """Read folders with `images/` and `masks/` too: files of the same name belong together."""
 
     def __init__(self) -> None:
-        super().__init__(IMAGE, label_column=None)
+        super().__init__(IMAGE)
 
     def read_file(self, file: str, name: str) -> Split:
         folder = Path(file)
         images = folder / "images"
         if not images.is_dir():
+            if name != TEST and folder.is_dir() and find_metadata(folder) is None and not is_saved_dataset(folder):
+                raise DataError(
+                    what=f"{folder} holds no images with masks",
+                    why="it has no folder 'images', and no metadata file",
+                    fix=f"put images into {images} and masks of the same names into {folder / MASK_FOLDERS[0]}, "
+                    f"or name a table of both: --{name}_file",
+                )
             return super().read_file(file, name)
         masks = next((folder / one for one in MASK_FOLDERS if (folder / one).is_dir()), None)
         if masks is None:

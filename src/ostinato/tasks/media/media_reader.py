@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 from ostinato import ConfigError, DataError
 from ostinato.logging import get_logger
 
+from ..label_names import is_label
 from ..rows import TRAIN, VALIDATION, RowReader, Split, build_share_error, import_datasets, is_saved_dataset
 from ..task_arguments import DataArguments
-from .folders import find_metadata, find_split_folders, read_folder
+from .folders import find_metadata, find_split_folders, holds_tables_alone, read_folder
 from .media_files import MediaFile
 
 _MAX_LISTED = 20  # unreadable rows listed one by one
@@ -33,9 +34,9 @@ class MediaKind:
 class MediaReader(RowReader):
     """Read folders too; hold back, and limit to, random rows: files in a folder are sorted by label."""
 
-    def __init__(self, kind: MediaKind, label_column: str | None = None) -> None:
+    def __init__(self, kind: MediaKind, label_columns: Sequence[str] = (), *, skips_bad_rows: bool = False) -> None:
         super().__init__()
-        self.kind, self.label_column = kind, label_column
+        self.kind, self.label_columns, self.skips_bad_rows = kind, label_columns, skips_bad_rows
 
     def read_file(self, file: str, name: str) -> Split:
         path = Path(file)
@@ -48,10 +49,21 @@ class MediaReader(RowReader):
         return self._keep_encoded(split)
 
     def read_dataset(self, arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Split]:
-        path = Path(str(arguments.dataset_name))
-        if not path.is_dir() or is_saved_dataset(path) or (path / "dataset_infos.json").is_file():
+        folders = self._find_folders(arguments, wanted)
+        if folders is None:
             splits = super().read_dataset(arguments, wanted)
             return {name: self._keep_encoded(split) for name, split in splits.items()}
+        return {name: self.read_file(str(folder), name) for name, folder in folders.items()}
+
+    def list_splits(self, arguments: DataArguments, wanted: Sequence[str]) -> list[str]:
+        folders = self._find_folders(arguments, wanted)
+        return super().list_splits(arguments, wanted) if folders is None else list(folders)
+
+    def _find_folders(self, arguments: DataArguments, wanted: Sequence[str]) -> dict[str, Path] | None:
+        """Return the folders of a dataset by purpose; None for a dataset that is read by `datasets`."""
+        path = Path(str(arguments.dataset_name))
+        if not path.is_dir() or is_saved_dataset(path) or holds_tables_alone(path, self.kind.endings):
+            return None
         folders = find_split_folders(path)
         named = {name: getattr(arguments, f"{name}_split_name") for name in wanted}
         for name, folder in named.items():
@@ -59,7 +71,7 @@ class MediaReader(RowReader):
                 folders[name] = path / folder
                 if not folders[name].is_dir():
                     raise ConfigError(f"{path} has no folder {folder!r}", "", f"correct --{name}_split_name")
-        return {name: self.read_file(str(folders[name]), name) for name in wanted if name in folders}
+        return {name: folders[name] for name in wanted if name in folders}
 
     def _keep_encoded(self, split: Split) -> Split:
         """Return rows with media as files or bytes: `datasets` would decode them by libraries of its own."""
@@ -73,11 +85,10 @@ class MediaReader(RowReader):
         """Hold back the same share of each label, at least one row; the choice is always the same."""
         chosen: list[int] = []
         numbers = random.Random(0)
+        train = reject_rows(train, self._find_single_rows(train), skips=self.skips_bad_rows)
         for label, places in self._group_by_label(train).items():
             count = round(len(places) * percent / 100)
             if label is not None:
-                if len(places) < 2:
-                    raise self._build_single_error(train, places[0], label)
                 count = min(max(count, 1), len(places) - 1)
             chosen += numbers.sample(places, count)
         if not 0 < len(chosen) < len(train):
@@ -92,23 +103,34 @@ class MediaReader(RowReader):
         return {TRAIN: train.select(kept), VALIDATION: replace(train.select(sorted(chosen)), name=VALIDATION)}
 
     def _group_by_label(self, split: Split) -> dict[Any, list[int]]:
-        if self.label_column not in split.columns:
+        column = self._find_label_column(split)
+        if column is None:
             return {None: list(range(len(split)))}
         groups: dict[Any, list[int]] = defaultdict(list)
-        for place, label in enumerate(split.read_column(str(self.label_column))):
-            groups[str(label)].append(place)
+        for place, label in enumerate(split.read_column(column)):
+            groups[str(label) if is_label(label) else None].append(place)
         return groups
 
-    def _build_single_error(self, train: Split, place: int, label: str) -> DataError:
-        value = train.rows[place]
-        file = MediaFile.from_value(next((value[one] for one in self.kind.columns if one in value), None), Path())
-        return DataError(
-            what=f"{train.locate(place, str(self.label_column))}: the label {label!r} has one {self.kind.name} only"
-            + (f", {file.name}" if file else ""),
-            why="rows of every label are held back for evaluation, and nothing would be left to train on",
-            fix="add files of this label, remove it, or name validation rows of your own (--validation_dir, "
-            "--validation_file; --train_val_split 0 for none)",
-        )
+    def _find_label_column(self, split: Split) -> str | None:
+        return next((name for name in self.label_columns if name in split.columns), None)
+
+    def _find_single_rows(self, train: Split) -> Iterator[tuple[int, DataError]]:
+        """Yield the rows whose label no other row has, with an error."""
+        for label, places in self._group_by_label(train).items():
+            if label is None or len(places) > 1:
+                continue
+            value = train.rows[places[0]]
+            file = MediaFile.from_value(next((value[one] for one in self.kind.columns if one in value), None), Path())
+            where = train.locate(places[0], self._find_label_column(train))
+            yield (
+                places[0],
+                DataError(
+                    what=f"{where}: the label {label!r} has one file only" + (f", {file.name}" if file else ""),
+                    why="rows of every label are held back for evaluation, and nothing would be left to train on",
+                    fix="add files of this label, remove it, or name validation rows of your own (--validation_dir, "
+                    "--validation_file; --train_val_split 0 for none)",
+                ),
+            )
 
     def limit(self, split: Split, count: int) -> Split:
         if split.name not in (TRAIN, VALIDATION):
@@ -152,6 +174,15 @@ def drop_unreadable_rows(split: Split, read: Callable[[Any], Any]) -> Split:
         except DataError as error:
             problems[row] = DataError(f"{split.locate(row)}: {error.what}", error.why, error.fix)
     return drop_rows(split, problems)
+
+
+def reject_rows(split: Split, problems: Iterable[tuple[int, DataError]], *, skips: bool) -> Split:
+    """Raise the first of some rows' problems; or skip and list these rows, and return the others."""
+    if skips:
+        return drop_rows(split, dict(problems))
+    for _, error in problems:
+        raise error
+    return split
 
 
 def drop_rows(split: Split, problems: Mapping[int, DataError]) -> Split:

@@ -17,7 +17,14 @@ from ..task_arguments import DataArguments, ModelArguments
 from .decoded_cache import DecodedCache
 from .media_arguments import MediaArguments
 from .media_files import MediaFile
-from .media_reader import MediaKind, MediaReader, check_files, drop_rows, drop_unreadable_rows, find_media_column
+from .media_reader import (
+    MediaKind,
+    MediaReader,
+    check_files,
+    drop_unreadable_rows,
+    find_media_column,
+    reject_rows,
+)
 from .media_rows import MediaRows
 
 
@@ -32,7 +39,6 @@ class MediaRecipe(Recipe):
     model_arguments_class: ClassVar[type[ModelArguments]] = ModelArguments
     kind: ClassVar[MediaKind]
     column_flag: ClassVar[str]  # the option that names the column of files: "image_column_name"
-    label_flag: ClassVar[str | None] = None  # the option that names the column of labels, if there is one
 
     media_column: str  # in the rows of every split
 
@@ -54,9 +60,8 @@ class MediaRecipe(Recipe):
         return find_purposes(self.arguments, self.build_reader())
 
     def build_reader(self) -> MediaReader:
-        """Return what reads the rows; it knows the column of labels, to hold back rows of each."""
-        label = "label" if self.label_flag is None else getattr(self.arguments, self.label_flag) or "label"
-        return MediaReader(self.kind, label)
+        """Return what reads the rows."""
+        return MediaReader(self.kind, skips_bad_rows=bool(self.training.skip_bad_rows))
 
     def read(self, wanted: Sequence[str]) -> dict[str, Split]:
         splits = read_splits(self.arguments, wanted, self.build_reader())
@@ -77,11 +82,7 @@ class MediaRecipe(Recipe):
 
     def reject_rows(self, split: Split, problems: Iterable[tuple[int, DataError]]) -> Split:
         """Raise the first of some rows' problems; with `skip_bad_rows`, list them and return the other rows."""
-        if self.training.skip_bad_rows:
-            return drop_rows(split, dict(problems))
-        for _, error in problems:
-            raise error
-        return split
+        return reject_rows(split, problems, skips=bool(self.training.skip_bad_rows))
 
     def find_columns(self, splits: Mapping[str, Split]) -> None:
         """Find the columns of files."""
