@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,12 @@ from ray.exceptions import RayError
 
 from ..arguments.name_suggestion import suggest_name
 from ..arguments.trial_values import set_values
+from ..compat.install import are_names_installed, install_names
 from ..core.choices import HPSearchBackend
 from ..core.errors import ConfigError
 from ..core.notices import note_once
 from ..core.outputs import BestRun
-from ..journal.study_record import COMPLETE, FAILED, PRUNED, NoStudyError, TrialRecord, read_study
+from ..journal.study_record import FAILED, PRUNED, NoStudyError, TrialRecord, read_study
 from . import search_errors
 from .host import SearchHost
 from .ray_domains import build_domains, is_domain
@@ -58,10 +59,10 @@ def run(trainer: SearchHost, session: SearchSession, options: Mapping[str, Any])
     asked = _complete_options(session, options)
     proposer = asked.get("search_alg") or asked.get("scheduler")
     session.begin("random search" if proposer is None else type(proposer).__name__)
-    sent = _pack(trainer)
+    sent = _pack(trainer, _describe_search(session, asked))
     lines = _Lines(session)
     asked["callbacks"] = [*(asked.get("callbacks") or ()), lines]
-    trainable = tune.with_parameters(_train_trial, sent=sent, search=_describe_search(session, asked))
+    trainable = tune.with_parameters(_train_trial, sent=sent, has_names=are_names_installed())
     try:
         with _store_state_at_once():
             analysis = tune.run(trainable, config=config, num_samples=session.num_trials or 1, **asked)
@@ -149,14 +150,14 @@ def _complete_options(session: SearchSession, options: Mapping[str, Any]) -> dic
     return asked
 
 
-def _pack(trainer: SearchHost) -> bytes:
-    """Return the trainer as bytes, without its model: a trial makes its own."""
+def _pack(trainer: SearchHost, search: Mapping[str, Any]) -> bytes:
+    """Return the trainer, without its model, and what is searched as bytes: a trial makes its own model."""
     kept = {name: vars(trainer)[name] for name in ("model", "model_wrapped", "_run", "_search", "accelerator")}
     handler, callbacks = trainer.callback_handler, trainer.callback_handler.callbacks
     vars(trainer).update(dict.fromkeys(kept))
     handler.model = None
     try:
-        return cloudpickle.dumps(trainer)
+        return cloudpickle.dumps((trainer, search))
     except Exception as error:
         raise ConfigError(
             what="the trainer cannot be sent to a worker of Ray",
@@ -257,21 +258,23 @@ def _end_lost_trials(session: SearchSession, known: set[str]) -> None:
 # ---- in a worker ---------------------------------------------------------------------------------------------------
 
 
-def _train_trial(config: dict[str, Any], sent: bytes, search: dict[str, Any]) -> None:
+def _train_trial(config: dict[str, Any], sent: bytes, has_names: bool) -> None:
     """Train one trial in a process of Ray's."""
+    if has_names:  # a script under `ostinato exec` may have modules of its own, which are imported with the trainer
+        install_names()
+    trainer, search = cloudpickle.loads(sent)
     os.chdir(search["directory"])
-    trainer = cloudpickle.loads(sent)
     set_values(trainer.args, {"output_dir": search["output_dir"]})
-    trainer.model = trainer.model_wrapped = trainer.call_model_init(config)
     trainer.create_accelerator_and_postprocess()
-    trainer._adopt_model()
     trainer.hp_search_backend = HPSearchBackend.RAY
     session = SearchSession(trainer, search["space"], search["directions"], search["num_trials"], "ray", is_quiet=True)
     session.open_study(search["study"])
     session.trial_id = str(tune.get_context().get_trial_id())
     number = session.directory.number_of(session.trial_id)
-    if any(one.number == number and one.is_finished for one in session.read().trials):
-        return  # the search was killed before Ray knew
+    known = next((one for one in session.read().trials if one.number == number), None)
+    if known is not None and known.is_finished:  # the search was killed before Ray knew
+        _report_last(session, known.values)
+        return
     ended: list[bool] = []
 
     def conclude() -> None:
@@ -288,7 +291,13 @@ def _train_trial(config: dict[str, Any], sent: bytes, search: dict[str, Any]) ->
         except SystemExit:  # Ray has stopped the trial while it reported
             conclude()
             raise
-        if outcome.state == COMPLETE and not session.has_reported:
-            tune.report(dict(zip(name_objectives(len(search["directions"])), outcome.values or (), strict=True)))
         if not ended:
             end_trial(session, outcome)
+        if not session.has_reported:
+            _report_last(session, outcome.values)
+
+
+def _report_last(session: SearchSession, values: Sequence[float] | None) -> None:
+    """Report the objective of a trial that has reported nothing; NaN if it failed, as Ray takes none without one."""
+    count = len(session.directions)
+    tune.report(dict(zip(name_objectives(count), values or [math.nan] * count, strict=True)))
