@@ -43,8 +43,9 @@ def main(directory: Path, trials: int, workers: int, seconds: list[float]) -> No
         directory, rows=64, save_strategy="steps", save_steps=4, num_train_epochs=1, callbacks=[Kill(seconds)]
     )
     sampler = optuna.samplers.TPESampler(seed=5, n_startup_trials=3, multivariate=True)
-    storage = f"sqlite:///{directory}/study.db" if "SQLITE" in os.environ else None
-    best = trainer.hyperparameter_search(SPACE, n_trials=trials, sampler=sampler, storage=storage, study_name="search")
+    given = {"storage": f"sqlite:///{directory}/study.db", "study_name": "search", "load_if_exists": True}
+    options = given if "SQLITE" in os.environ else {}
+    best = trainer.hyperparameter_search(SPACE, n_trials=trials, sampler=sampler, **options)
     print("BEST", best.run_id, best.objective, best.hyperparameters, flush=True)
     for other in others:
         assert os.waitpid(other, 0)[1] == 0

@@ -5,7 +5,11 @@ Starting Ray takes longer than the trials: `make long` runs these tests.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,3 +146,26 @@ def test_a_trial_that_fails_is_recorded_and_the_search_goes_on(tmp_path: Path) -
     again = build_trainer(tmp_path, cls=Breaks, model_init=break_model)
     assert again.hyperparameter_search(space, n_trials=1, backend="ray")[:3] == best[:3]
     assert [one.times_begun for one in read_study(tmp_path).trials] == [1] * 4
+
+
+def test_a_killed_search_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("ray_program.py")), str(tmp_path)]
+    paths = os.pathsep.join([str(SOURCE / "src"), str(SOURCE)])
+    variables = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "waits").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    before = read_study(tmp_path).trials
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = read_study(tmp_path).trials
+    assert [one.state for one in trials] == ["complete"] * 3
+    assert [one.times_begun for one in trials] == [1, 2, 1]
+    assert [one.id for one in trials[:2]] == [one.id for one in before]
+    lines = (tmp_path / "search" / "study.jsonl").read_text().splitlines()
+    entries = [entry for entry in map(json.loads, lines) if entry.get("number") == 1]
+    assert [entry["resumed"] for entry in entries if entry["event"] == "trial"] == [False, True]
+    assert [entry["step"] for entry in entries if entry["event"] == "value"] == [4, 8]
