@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import dropin_runs
-from tests.support.dropin_runs import run_script
-from tests.support.references import recall
+from tests.support.dropin_runs import run_both_ways
 
 pytest.importorskip("transformers")
 pytest.importorskip("optuna")
@@ -95,10 +93,6 @@ found["shaped"] = make_trainer("shaped", model_init).hyperparameter_search(
     lambda trial: {"learning_rate": trial.suggest_float("learning_rate", 1e-3, 1e-1)}, n_trials=2, hp_name=hp_name,
     sampler=optuna.samplers.RandomSampler(seed=2), direction="maximize")
 
-found["in the model alone"] = make_trainer("alone", model_init, load_best_model_at_end=True, save_strategy="epoch",
-    fp16_full_eval=True, learning_rate=0.1).hyperparameter_search(lambda trial: {}, direction="minimize", n_trials=2,
-    hp_name=hp_name, sampler=optuna.samplers.RandomSampler(seed=3))
-
 count = len(seen)
 found["default"] = make_trainer("default", eval_strategy="no").hyperparameter_search(
     default_hp_space_optuna, n_trials=1, sampler=optuna.samplers.RandomSampler(seed=2))
@@ -109,19 +103,14 @@ result = {"found": found, "seen": seen[:count], "names": sorted(set(names))}
 
 
 def test_the_same_values_and_the_same_objectives(tmp_path: Path) -> None:
-    theirs = recall(
-        lambda: run_script(SCRIPT, tmp_path / "transformers", dropin=False).result,
-        name="search script",
-        files=[Path(__file__), Path(dropin_runs.__file__)],
-    )
-    ours = run_script(SCRIPT, tmp_path / "ostinato", dropin=True).result
+    theirs, ours = run_both_ways(SCRIPT, tmp_path)
     # transformers initializes a model with the seed of the trial before: the same values give another objective again.
-    seeds = [one["found"].pop("default") for one in (theirs, ours)]
+    seeds = [one.result["found"].pop("default") for one in (theirs, ours)]
     assert seeds[0][2] == seeds[1][2]
     assert seeds[0][1] != seeds[1][1]
-    assert theirs["found"] == ours["found"]
-    assert theirs["seen"] == ours["seen"]
-    assert theirs["names"] == ours["names"]
-    pruned = [entry for entry in ours["seen"] if entry == "end"]
-    assert len(pruned) == 4 + 5 + 4 + 2 + 2
-    assert all((tmp_path / "ostinato" / "shaped" / name / "events.jsonl").is_file() for name in ours["names"][-1:])
+    assert theirs.result["found"] == ours.result["found"]
+    assert theirs.result["seen"] == ours.result["seen"]
+    assert theirs.result["names"] == ours.result["names"]
+    pruned = [entry for entry in ours.result["seen"] if entry == "end"]
+    assert len(pruned) == 4 + 5 + 4 + 2
+    assert (tmp_path / "ostinato" / "shaped" / ours.result["names"][-1] / "events.jsonl").is_file()
