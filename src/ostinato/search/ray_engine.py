@@ -24,7 +24,7 @@ from ..core.choices import HPSearchBackend
 from ..core.errors import ConfigError
 from ..core.notices import note_once
 from ..core.outputs import BestRun
-from ..journal.study_record import FAILED, PRUNED, NoStudyError, TrialRecord, read_study
+from ..journal.study_record import COMPLETE, FAILED, PRUNED, NoStudyError, TrialRecord, read_study
 from . import search_errors
 from .host import SearchHost
 from .ray_domains import build_domains, is_domain
@@ -272,7 +272,8 @@ def _train_trial(config: dict[str, Any], sent: bytes, has_names: bool) -> None:
     session.trial_id = str(tune.get_context().get_trial_id())
     number = session.directory.number_of(session.trial_id)
     known = next((one for one in session.read().trials if one.number == number), None)
-    if known is not None and known.is_finished:  # the search was killed before Ray knew
+    # The search was killed before Ray knew. One that is pruned may be paused by a scheduler: it goes on.
+    if known is not None and known.state in (COMPLETE, FAILED):
         _report_last(session, known.values)
         return
     ended: list[bool] = []
