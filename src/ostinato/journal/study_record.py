@@ -16,9 +16,10 @@ and by event
              directions   ["minimize"], one per objective
              objectives   ["eval_loss"], their names
              num_trials   the number of trials in all; null: until a time limit
-             space        a list of parameters, or null where a function draws them:
+             space        a list of parameters, or null where a function draws others in other trials:
                           {"name", "kind", "low", "high", "step", "log", "choices"}; kind is "float", "int", "choice"
                           or "other", what only the library can draw from
+             arguments    the other values that a result depends on; a search that goes on has the same
     trial    a trial begins, or is begun again
              number       counted from 0
              id           the identifier of the library (that of `BestRun.run_id`)
@@ -126,6 +127,7 @@ class StudyRecord:
     objectives: tuple[str, ...]
     num_trials: int | None
     space: list[dict[str, Any]] | None
+    arguments: dict[str, Any]
     began: float
     trials: list[TrialRecord] = field(default_factory=list)
     other_studies: tuple[str, ...] = ()
@@ -255,6 +257,7 @@ def _add_study(studies: dict[str, StudyRecord], path: Path, entry: Mapping[str, 
         objectives=tuple(map(str, entry.get("objectives") or ())),
         num_trials=entry.get("num_trials"),
         space=entry.get("space"),
+        arguments=dict(entry.get("arguments") or {}),
         began=float(entry["time"]) if before is None else before.began,
         trials=[] if before is None else before.trials,
     )

@@ -55,8 +55,7 @@ def run_hp_search_optuna(trainer: Any, n_trials: int | None, direction: str | Se
     search_errors.check_num_trials(n_trials, is_limited=options.timeout is not None)
     with _open_session(trainer, n_trials, direction, HPSearchBackend.OPTUNA) as session:
         best = optuna_engine.run(trainer, session, options)
-        _show_best(session)
-        trainer._searched = session.study
+        _end_search(session)
         return best
 
 
@@ -82,7 +81,7 @@ def run_hp_search_ray(trainer: Any, n_trials: int | None, direction: str | Seque
     search_errors.check_num_trials(n_trials)
     with _open_session(trainer, n_trials, direction, HPSearchBackend.RAY) as session:
         best = ray_engine.run(trainer, session, kwargs)
-        _show_best(session)
+        _end_search(session)
         return best
 
 
@@ -105,7 +104,7 @@ def run_hp_search_wandb(trainer: Any, n_trials: int | None, direction: str | Seq
     search_errors.check_num_trials(n_trials)
     with _open_session(trainer, n_trials, direction, HPSearchBackend.WANDB) as session:
         best = wandb_engine.run(trainer, session, kwargs)
-        _show_best(session)
+        _end_search(session)
         return best
 
 
@@ -338,7 +337,9 @@ def _check_objective(trainer: SearchHost, directions: Sequence[str]) -> None:
         raise search_errors.wrong_number_of_objectives(1, directions)
 
 
-def _show_best(session: SearchSession) -> None:
+def _end_search(session: SearchSession) -> None:
+    """Print what is best."""
+    session.trainer._searched = session.study
     if not session.is_leader:
         return
     best = session.read().find_best()

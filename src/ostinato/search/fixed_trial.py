@@ -7,6 +7,8 @@ from typing import Any
 
 from ..core.errors import ConfigError
 
+ANNOTATIONS = ("assignments", "metric")  # of a run of a sweep; transformers returns them among its values
+
 
 class FixedTrial(dict[str, Any]):
     """The values by name, as Ray's trials are, with the methods of an Optuna trial, which return them.

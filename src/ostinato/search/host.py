@@ -30,6 +30,7 @@ class SearchHost(EventHost, Protocol):
     _trial: Any
     _trial_directory: Path | None
     _search: Any  # the `SearchSession`, while there is one
+    _searched: str | None  # the last study
     _run: Any
     _run_directory: Any
 

@@ -11,19 +11,16 @@ from typing import Any, cast
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from ..arguments.trial_values import list_deciding_values
 from ..core.errors import ConfigError
 from ..core.notices import note, note_once
 from ..core.outputs import BestRun
 from ..journal.study_record import COMPLETE, DIRECTORY, FAILED, PRUNED, describe_reason
-from ..journal.writer import to_plain
 from . import search_errors
 from .host import SearchHost
-from .parameter import SpaceError
 from .sampler_record import RecordedSampler
-from .search_space import SearchSpace, list_parameters
 from .session import SearchSession
-from .shared_trial import SharedTrial
+from .shared_trial import SharedTrial, end_others, follow, send_trial
+from .study_identity import choose_study, list_differences
 from .study_log import open_storage
 from .trial_runner import Outcome, check_outcomes, end_trial, run_trial
 
@@ -78,45 +75,25 @@ class StudyOptions:
 def run(trainer: SearchHost, session: SearchSession, options: StudyOptions) -> BestRun | list[BestRun]:
     """Train the trials that are missing, and return the best."""
     session.pruned = (optuna.TrialPruned,)
+    strategy = trainer.strategy
     if not session.is_leader:
-        return _follow(session)
+        return follow(session, lambda number, params: SharedTrial(strategy, None, number, params))
     worker = _Worker.open(session, options)
-    try:
-        while (taken := worker.take()) is not None:
-            number, trial, checkpoint = taken
-            if trainer.strategy.size > 1:
-                trainer.strategy.broadcast_object(("trial", number, trial.params, checkpoint, session.study))
-                trial = SharedTrial(trainer.strategy, trial, number, trial.params)
-            try:
-                worker.tell(number, run_trial(session, trial, number, checkpoint))
-            finally:
-                worker.let_go()
-            if options.gc_after_trial:
-                gc.collect()
-        check_outcomes(session.read())
-        best = worker.find_best()
-    except Exception as error:
-        _end_others(session, ("error", error))
-        raise
-    _end_others(session, ("end", best))
+    while (taken := worker.take()) is not None:
+        number, trial, checkpoint = taken
+        if strategy.size > 1:
+            send_trial(session, number, trial.params, checkpoint)
+            trial = SharedTrial(strategy, trial, number, trial.params)
+        try:
+            worker.tell(number, run_trial(session, trial, number, checkpoint))
+        finally:
+            worker.let_go()
+        if options.gc_after_trial:
+            gc.collect()
+    check_outcomes(session.read())
+    best = worker.find_best()
+    end_others(session, best)
     return best
-
-
-def _end_others(session: SearchSession, message: Any) -> None:
-    strategy = session.trainer.strategy
-    if strategy.size > 1 and not isinstance(message[1], BaseException):
-        strategy.broadcast_object((*message, None, None, None))
-
-
-def _follow(session: SearchSession) -> Any:
-    """Train what the first process asks for."""
-    trainer = session.trainer
-    while True:
-        kind, what, params, checkpoint, study = trainer.strategy.broadcast_object(None)
-        if kind == "end":
-            return what
-        session.open_study(study)
-        run_trial(session, SharedTrial(trainer.strategy, None, what, params), what, checkpoint)
 
 
 @dataclass
@@ -261,14 +238,14 @@ def _open_study(session: SearchSession, options: StudyOptions) -> optuna.Study:
     """Return the study to go on with, or a new one."""
     is_own = options.storage is None
     storage = open_storage(session.directory.path) if is_own else _open_given(options.storage)
-    about = _describe(session)
-    name = options.study_name or (_choose_name(session, storage, about, options) if is_own else None)
+    about = session.identity
+    name = options.study_name or (_choose_name(session, storage, options) if is_own else None)
     exists = name is not None and name in optuna.get_all_study_names(storage)
     load = options.load_if_exists if options.load_if_exists is not None else is_own
     if exists and load:
         study = optuna.load_study(study_name=name, storage=storage, sampler=options.sampler, pruner=options.pruner)
         known = study.user_attrs.get(_ATTRIBUTE)
-        if differing := _compare(known, about):
+        if differing := list_differences(known, about):
             raise search_errors.other_space(study.study_name, differing, session.directory.path)
         if tuple(one.name.lower() for one in study.directions) != session.directions:
             raise search_errors.other_space(
@@ -308,74 +285,17 @@ def _open_given(storage: Any) -> Any:
         raise ConfigError(f"storage={storage!r} cannot be opened", why, fix) from error
 
 
-def _choose_name(session: SearchSession, storage: Any, about: Mapping[str, Any], options: StudyOptions) -> str:
+def _choose_name(session: SearchSession, storage: Any, options: StudyOptions) -> str:
     """Return the name of the study to go on with, or of a new one, in the storage beside the runs."""
-    own = [one for one in optuna.get_all_study_summaries(storage) if _ATTRIBUTE in one.user_attrs]
+    present = optuna.get_all_study_summaries(storage)
+    another = session.directory.name_new_study([one.study_name for one in present])
+    own = [one for one in present if _ATTRIBUTE in one.user_attrs]
     own = [one for one in own if one.study_name.partition("-")[0] == DIRECTORY]
-    if not own:
-        return DIRECTORY
+    if not own or options.load_if_exists is False:
+        return another
     last = max(own, key=lambda one: one._study_id)
     study = optuna.load_study(study_name=last.study_name, storage=storage)
     known = study.user_attrs[_ATTRIBUTE]
     ended = len(study.get_trials(deepcopy=False, states=_STARTED[:3]))
     is_finished = known.get("num_trials") is not None and ended >= known["num_trials"]
-    another = f"{DIRECTORY}-{len(own) + 1}"
-    differing = _compare(known, about)
-    was_here = getattr(session.trainer, "_searched", None) == last.study_name
-    if options.load_if_exists is False or (is_finished and (differing or was_here)):
-        note(f"the search {last.study_name!r} in {session.directory.path} is finished: this one is {another!r}")
-        return another
-    if differing:
-        raise search_errors.other_space(last.study_name, differing, session.directory.path)
-    return last.study_name
-
-
-def _describe(session: SearchSession) -> dict[str, Any]:
-    """Return what a study searches, as plain data."""
-    space: Any = session.space.describe()
-    if space is None:
-        space = _probe(session.space)
-    searched = {one["name"].partition(".")[0] for one in space or ()}
-    deciding = list_deciding_values(session.trainer.args)
-    arguments = {name: to_plain(value) for name, value in deciding.items() if name not in searched}
-    return {
-        "space": space,
-        "directions": list(session.directions),
-        "num_trials": session.num_trials,
-        "arguments": arguments,
-    }
-
-
-def _probe(space: SearchSpace) -> list[dict[str, Any]] | None:
-    """Return what a function draws, as far as it is the same in every trial."""
-    try:
-        return [one.describe() for one in list_parameters(space)]
-    except SpaceError:
-        return None
-    except Exception:  # it needs a real trial
-        return None
-
-
-def _compare(known: Any, about: Mapping[str, Any]) -> list[str]:
-    """Return what differs between the search that began a study and this one."""
-    if not isinstance(known, Mapping):
-        return []
-    differing = []
-    if known.get("directions") != about["directions"]:
-        differing.append(f"it has the directions {known.get('directions')}, now {about['directions']}")
-    before, now = known.get("space"), about["space"]
-    if before is not None and now is not None:
-        old, new = ({one["name"]: one for one in space} for space in (before, now))
-        for name in sorted({*old, *new}):
-            if old.get(name) != new.get(name):
-                what = "searched then" if name not in new else "searched now" if name not in old else "another range"
-                differing.append(f"{name} ({what})")
-    for name, value in about["arguments"].items():
-        if name in known.get("arguments", {}) and known["arguments"][name] != value:
-            differing.append(f"{name}={value!r}, then {known['arguments'][name]!r}")
-    return differing
-
-
-def fix_trial(params: Mapping[str, Any]) -> Any:
-    """Return a trial of these values, for `model_init`."""
-    return optuna.trial.FixedTrial(dict(params))
+    return choose_study(session.trainer, session.identity, last.study_name, known, another, is_finished=is_finished)

@@ -27,6 +27,10 @@ def report(trainer: SearchHost, trial: Any, step: int, metrics: dict[str, float]
         _report_to_optuna(trainer, trial, step, values)
     elif trainer.hp_search_backend == HPSearchBackend.RAY:
         _report_to_ray(trainer, metrics, values)
+    elif trainer.hp_search_backend == HPSearchBackend.WANDB:
+        from .wandb_engine import report_metric  # noqa: PLC0415 - optional
+
+        report_metric(session, metrics, values)
 
 
 def _report_to_optuna(trainer: SearchHost, trial: Any, step: int, values: Sequence[float]) -> None:

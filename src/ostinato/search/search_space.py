@@ -35,8 +35,11 @@ class SearchSpace:
     given: Any = None
 
     def describe(self) -> list[dict[str, Any]] | None:
-        """Return the parameters as plain data; None if a function draws them."""
-        return None if self.parameters is None else [one.describe() for one in self.parameters]
+        """Return the parameters as plain data; None if a function draws others in other trials or needs a real one."""
+        try:
+            return [one.describe() for one in list_parameters(self)]
+        except Exception:  # also one of the user's function
+            return None
 
     def draw(self, trial: Any) -> dict[str, Any]:
         """Return the values of the arguments in a trial of Optuna's; those drawn may have other names."""

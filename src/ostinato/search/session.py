@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..arguments.trial_values import ArgumentValues
@@ -19,6 +20,7 @@ from .host import SearchHost
 from .objective_value import name_objectives
 from .search_space import SearchSpace
 from .study_directory import StudyDirectory
+from .study_identity import Identity, describe_study
 
 # A search has a display of its own.
 _DISPLAYS = (PrinterCallback, ProgressCallback, NotebookProgressCallback)
@@ -38,7 +40,8 @@ class SearchSession:
     pruned: tuple[type[BaseException], ...] = ()  # what ends a trial early
     number: int = 0  # of the current trial
     trial_id: str | None = None  # of the current trial, where it is not its number
-    has_reported: bool = False  # the current trial, to Ray
+    has_reported: bool = False  # the current trial, to Ray or wandb
+    metric_name: str = ""  # of a sweep of wandb
     is_stopped_by_library: bool = False  # trials have a scheduler of Ray's
     conclude: Callable[[], None] = lambda: None  # ends the current trial before it is over
     values: dict[str, Any] = field(default_factory=dict)  # of arguments, in the current trial
@@ -62,6 +65,11 @@ class SearchSession:
         self.directory = StudyDirectory(self.trainer._output_path, name)
         self.writer = StudyWriter(self.trainer._output_path, name)
 
+    @cached_property
+    def identity(self) -> Identity:
+        """What the search is about, as plain data, which is recorded with the study."""
+        return describe_study(self.space, self.directions, self.num_trials, self.trainer)
+
     def begin(self, engine: str) -> None:
         """Record that the search begins or goes on, and show it."""
         self.engine = engine
@@ -75,7 +83,8 @@ class SearchSession:
             directions=list(self.directions),
             objectives=objectives,
             num_trials=self.num_trials,
-            space=self.space.describe(),
+            space=self.identity["space"],
+            arguments=self.identity["arguments"],
         )
         done = sum(trial.is_finished for trial in self.read().trials)
         self.display = SearchDisplay(self.num_trials, done, shows=not self.is_quiet)

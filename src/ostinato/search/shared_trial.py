@@ -1,4 +1,4 @@
-"""One trial for several processes: the first asks Optuna, and all get the same values."""
+"""One trial for several processes: the first asks the library, and all get the same values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.protocols import Strategy
+from .session import SearchSession
+from .trial_runner import run_trial
 
 
 class SharedTrial:
@@ -66,3 +68,30 @@ class SharedTrial:
         if failure is not None:
             raise failure
         return value
+
+
+# ---- what the first process sends to the others ---------------------------------------------------------------------
+
+
+def send_trial(session: SearchSession, number: int, params: Mapping[str, Any], checkpoint: Any = None) -> None:
+    """Let the other processes train a trial with this one."""
+    strategy = session.trainer.strategy
+    if strategy.size > 1:
+        strategy.broadcast_object(("trial", number, params, checkpoint, session.study))
+
+
+def end_others(session: SearchSession, best: Any) -> None:
+    """Let the other processes return from the search, with its result."""
+    strategy = session.trainer.strategy
+    if strategy.size > 1:
+        strategy.broadcast_object(("end", best, None, None, None))
+
+
+def follow(session: SearchSession, make_trial: Callable[[int, dict[str, Any]], Any]) -> Any:
+    """Train what the first process sends; return the result of the search."""
+    while True:
+        kind, what, params, checkpoint, study = session.trainer.strategy.broadcast_object(None)
+        if kind == "end":
+            return what
+        session.open_study(study)
+        run_trial(session, make_trial(what, params), what, checkpoint)

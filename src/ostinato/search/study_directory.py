@@ -9,11 +9,12 @@ search/models/N/        the weights of trial N, while it is among the best
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..checkpoint import atomic, identity
 from ..checkpoint.lock import RunLock
 from ..core.errors import ConfigError
 from ..core.notices import note
-from ..journal.study_record import DIRECTORY
+from ..journal.study_record import DIRECTORY, NoStudyError, read_study
 
 _DRAWS, _RUN = "draws.json", "run.json"
 
@@ -42,6 +43,15 @@ class StudyDirectory:
         self.path.mkdir(parents=True, exist_ok=True)
         with FileLock(str(self.path / "lock")):
             yield
+
+    def name_new_study(self, known: Collection[str] = ()) -> str:
+        """Return a name that no study here has, nor one of the names known; `search` for the first."""
+        taken = set(known)
+        with suppress(NoStudyError):
+            last = read_study(self.path)
+            taken.update((last.name, *last.other_studies))
+        names = (f"{DIRECTORY}-{count}" for count in itertools.count(len(taken) + 1))
+        return next(name for name in names if name not in taken) if taken else DIRECTORY
 
     # ---- a trial --------------------------------------------------------------------------------------------------
 

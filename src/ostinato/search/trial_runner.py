@@ -45,6 +45,7 @@ def run_trial(session: SearchSession, trial: Any, number: int, checkpoint: Path 
     """Train one trial from clean state, and keep its weights if it is among the best so far."""
     trainer, begun = session.trainer, perf_counter()
     session.number, session.metrics, trainer.objective = number, {}, None
+    session.has_reported = False
     session.restore()
     session.release()
     outcome = _train(session, trial, checkpoint)

@@ -19,7 +19,7 @@ from ..arguments.validate import find_wrong_values, raise_problems
 from ..core.choices import HPSearchBackend
 from ..core.errors import ConfigError, OstinatoError
 from ..core.notices import note_once, warn
-from .fixed_trial import FixedTrial
+from .fixed_trial import ANNOTATIONS, FixedTrial
 from .host import SearchHost
 from .search_space import SearchSpace
 from .session import get_params
@@ -39,8 +39,10 @@ def set_up_trial(trainer: SearchHost, trial: Any) -> None:
 
 def take_trial(trainer: SearchHost, trial: Any) -> Any:
     """Return the trial to train: outside of a search, a dict of values also has the methods of a trial."""
-    is_dict = trainer._search is None and type(trial) is dict
-    return FixedTrial(trial) if is_dict else trial
+    if trainer._search is not None or type(trial) is not dict:
+        return trial
+    known = {name: value for name, value in trial.items() if name not in ANNOTATIONS}
+    return FixedTrial(known if len(trial) - len(known) == len(ANNOTATIONS) else trial)
 
 
 def draw_values(trainer: SearchHost, trial: Any) -> dict[str, Any]:

@@ -109,8 +109,10 @@ class WandbCallback(UploadsCheckpoints):
     def setup(self, args: Any, state: TrainerState, model: Any, **kwargs: Any) -> None:
         if self._wandb is None:
             return
-        if state.is_hyper_param_search and state.global_step == 0 and self._wandb.run is not None:
-            self._wandb.finish()  # the previous trial's
+        run = self._wandb.run
+        is_previous = run is not None and run.sweep_id is None  # a sweep has made that of this trial
+        if state.is_hyper_param_search and state.global_step == 0 and is_previous:
+            self._wandb.finish()
         super().setup(args, state, model, **kwargs)
 
     @property

@@ -5,15 +5,21 @@ Starting Ray takes longer than the trials: `make long` runs these tests.
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ostinato import Trainer, TrainerCallback
 from ostinato.journal.study_record import read_study
+from tests.support import tiny
 from tests.support.long_tests import long_only
 from tests.support.searches import RATES, SOURCE, build_trainer
 
@@ -100,8 +106,9 @@ def test_values_mutated_by_population_based_training(tmp_path: Path) -> None:
     from ray.tune.schedulers import PopulationBasedTraining
 
     scheduler = PopulationBasedTraining(
-        time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"weight_decay": [0.1, 0.2]}
-    )
+        time_attr="training_iteration", perturbation_interval=1, hyperparam_mutations={"weight_decay": [0.1, 0.2]},
+        quantile_fraction=0.5, synch=True,  # a trial waits for the other, so that one of them is worse
+    )  # fmt: skip
     trainer = build_trainer(tmp_path, callbacks=[Rates()], save_strategy="epoch", num_train_epochs=4)
     trainer.hyperparameter_search(
         lambda trial: {"weight_decay": tune.choice([0.0, 0.3])}, n_trials=2, backend="ray", scheduler=scheduler
@@ -109,3 +116,56 @@ def test_values_mutated_by_population_based_training(tmp_path: Path) -> None:
     lines = [line.split() for line in (tmp_path / "decays.txt").read_text().splitlines()]
     assert all(argument == used for _, argument, used in lines)
     assert {float(argument) for _, argument, _ in lines} & {0.1, 0.2}
+
+
+class Breaks(Trainer):
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        if self.args.weight_decay == 0.1:
+            raise RuntimeError("no step works")
+        if self.args.weight_decay == 0.2:
+            raise torch.OutOfMemoryError("out of memory")
+        return super().training_step(*args, **kwargs)
+
+
+def break_model(trial: Any) -> Any:
+    if trial is not None and trial["weight_decay"] == 0.3:
+        raise ValueError("no model of this form")
+    return tiny.Regression()
+
+
+def test_a_trial_that_fails_is_recorded_and_the_search_goes_on(tmp_path: Path) -> None:
+    trainer = build_trainer(tmp_path, cls=Breaks, model_init=break_model)
+    space = {"weight_decay": {"grid_search": [0.1, 0.2, 0.3, 0.4]}}
+    best = trainer.hyperparameter_search(space, n_trials=1, backend="ray")
+    assert best.hyperparameters == {"weight_decay": 0.4}
+    reasons = {one.params["weight_decay"]: one.reason for one in read_study(tmp_path).trials}
+    assert {value: reason and reason["type"] for value, reason in reasons.items()} == {
+        0.1: "RuntimeError", 0.2: "OutOfMemory", 0.3: "ValueError", 0.4: None
+    }  # fmt: skip
+    # A finished search has its result from the disk; so has one with a trial that Ray was not told of.
+    again = build_trainer(tmp_path, cls=Breaks, model_init=break_model)
+    assert again.hyperparameter_search(space, n_trials=1, backend="ray")[:3] == best[:3]
+    assert [one.times_begun for one in read_study(tmp_path).trials] == [1] * 4
+
+
+def test_a_killed_search_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("ray_program.py")), str(tmp_path)]
+    paths = os.pathsep.join([str(SOURCE / "src"), str(SOURCE)])
+    variables = {**os.environ, "PYTHONPATH": paths}
+    process = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "waits").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    before = read_study(tmp_path).trials
+    done = subprocess.run(command, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = read_study(tmp_path).trials
+    assert [one.state for one in trials] == ["complete"] * 3
+    assert [one.times_begun for one in trials] == [1, 2, 1]
+    assert [one.id for one in trials[:2]] == [one.id for one in before]
+    lines = (tmp_path / "search" / "study.jsonl").read_text().splitlines()
+    entries = [entry for entry in map(json.loads, lines) if entry.get("number") == 1]
+    assert [entry["resumed"] for entry in entries if entry["event"] == "trial"] == [False, True]
+    assert [entry["step"] for entry in entries if entry["event"] == "value"] == [4, 8]
