@@ -97,6 +97,10 @@ class Strategy(Protocol):
         """Return the value of every process, of those too that compute the same rows."""
         ...
 
+    def open_background_gather(self) -> Callable[[Any], list[Any]]:
+        """Return a `gather_from_all` for a thread beside training. All processes have to call this."""
+        ...
+
     def broadcast_object(self, value: Any) -> Any:
         """Return the value of the first process."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,13 @@ from torch import Tensor
 from ..core.choices import ParallelMode
 from ..core.tree import tree_map, truncate
 from ..core.world import World
-from .mesh import DataGroups, count_data_processes, find_data_groups, find_host_group
+from .mesh import (
+    DataGroups,
+    count_data_processes,
+    find_background_group,
+    find_data_groups,
+    find_host_group,
+)
 from .process_watch import watch_processes
 
 
@@ -92,6 +99,9 @@ class ProcessCollectives:
 
     def gather_from_all(self, value: Any) -> list[Any]:
         return _gather_objects(value, find_host_group())
+
+    def open_background_gather(self) -> Callable[[Any], list[Any]]:
+        return partial(_gather_objects, group=find_background_group())
 
     def broadcast_object(self, value: Any) -> Any:
         values = [value]

@@ -58,6 +58,20 @@ def find_host_group() -> Any:
     return find_data_groups().host
 
 
+_background: dict[Any, Any] = {}  # by the default group
+
+
+def find_background_group() -> Any:
+    """Return a group of all processes for a thread beside training. All processes have to call it the first time.
+
+    Exchanges of two threads in one group would be taken for one another.
+    """
+    if dist.group.WORLD not in _background:
+        _background.clear()
+        _background[dist.group.WORLD] = dist.new_group(backend="gloo")
+    return _background[dist.group.WORLD]
+
+
 def _make_groups(tensor_size: int) -> DataGroups:
     reaches_hosts = any(name in str(dist.get_backend_config()) for name in ("gloo", "mpi"))
     if tensor_size == 1:
