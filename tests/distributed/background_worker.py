@@ -93,6 +93,7 @@ def run(out: Path, **how: Any) -> dict[str, Any]:
     slow = Slow(until=3)
     with using(slow):
         report = {"slow": train(out / "slow", slow, save_total_limit=2, **how), "waited": slow.seen}
+    torch.distributed.barrier()  # both have listed the checkpoints
     (out / "slow" / "checkpoint-6").rename(out / "moved") if RANK == 0 else None
     torch.distributed.barrier()
     report["resumed"] = train(out / "slow", resume=True, **how)

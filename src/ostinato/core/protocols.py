@@ -130,7 +130,10 @@ class Strategy(Protocol):
         ...
 
     def watch(self, find_step: Callable[[], int], timeout_seconds: float) -> AbstractContextManager[Any]:
-        """Tell which process does not come, inside the block, before a wait for it fails after so many seconds."""
+        """Tell which process does not come, inside the block, before a wait for it fails after so many seconds.
+
+        An error that ends the block is written down for the launcher of the processes.
+        """
         ...
 
 
