@@ -1,6 +1,7 @@
-"""Two processes, the first of which writes checkpoints while both train: `background_worker.py OUT`.
+"""Two processes that write checkpoints while both train: `background_worker.py OUT`.
 
-Rank r writes `OUT/rank-r.json`.
+Of a replicated model the first process writes everything; of a sharded one each writes its parts. Rank r writes
+`OUT/rank-r.json`.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ import torch
 
 from ostinato import CheckpointError, Trainer, TrainerCallback, TrainingArguments
 from ostinato.checkpoint.disk import Disk, using
+from ostinato.core.divided_tensors import gather_whole
 from tests.distributed.worker import Classifier, rows
 
 RANK = int(os.environ.get("RANK", "0"))
+PART = f"optimizer.shard-{RANK + 1}-of-2.safetensors"
 
 
 class Slow(Disk, TrainerCallback):
-    """Writes the weights of a checkpoint only after a later step has ended."""
+    """Has the weights of a checkpoint, or this process's parts, on the disk only after a later step has ended."""
 
     def __init__(self, until: int) -> None:
         self.until, self.reached, self.seen = until, threading.Event(), []
@@ -33,6 +36,11 @@ class Slow(Disk, TrainerCallback):
         if path.name == "model.safetensors":
             self.seen.append(self.reached.wait(60))
         return super().write(path, content, **how)
+
+    def seal(self, path: Path, descriptor: int) -> Any:
+        if path.name == PART:
+            self.seen.append(self.reached.wait(60))
+        return super().seal(path, descriptor)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.until:
@@ -43,12 +51,19 @@ Slow.__module__ = "ostinato.callbacks.slow"  # one that does not read checkpoint
 
 
 class Full(Disk):
-    """Has no room for the weights of one checkpoint."""
+    """Has no room for the weights of one checkpoint, or for the parts of the second process."""
 
     def write(self, path: Path, content: Iterable[Any], **how: Any) -> Any:
-        if path.name == "model.safetensors" and ".checkpoint-2." in path.parent.name:
-            raise OSError(errno.ENOSPC, "No space left on device")
+        self.check(path, "model.safetensors")
         return super().write(path, content, **how)
+
+    def seal(self, path: Path, descriptor: int) -> Any:
+        self.check(path, "optimizer.shard-2-of-2.safetensors")
+        return super().seal(path, descriptor)
+
+    def check(self, path: Path, name: str) -> None:
+        if path.name == name and ".checkpoint-2." in path.parent.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def train(out: Path, *callbacks: TrainerCallback, resume: bool = False, **options: Any) -> dict[str, Any]:
@@ -65,7 +80,7 @@ def train(out: Path, *callbacks: TrainerCallback, resume: bool = False, **option
     except CheckpointError as error:
         told = str(error)
     return {
-        "weights": [parameter.tolist() for parameter in trainer.model.parameters()],
+        "weights": [gather_whole(parameter).tolist() for parameter in trainer.model.parameters()],
         "losses": [entry["loss"] for entry in trainer.state.log_history if "loss" in entry],
         "best": trainer.state.best_model_checkpoint,
         "kept": sorted(path.name for path in out.glob("checkpoint-*")),
@@ -74,16 +89,22 @@ def train(out: Path, *callbacks: TrainerCallback, resume: bool = False, **option
     }
 
 
-def main(out: Path) -> None:
+def run(out: Path, **how: Any) -> dict[str, Any]:
     slow = Slow(until=3)
     with using(slow):
-        report = {"slow": train(out / "slow", slow, save_total_limit=2), "waited": slow.seen}
+        report = {"slow": train(out / "slow", slow, save_total_limit=2, **how), "waited": slow.seen}
+    torch.distributed.barrier()  # both have listed the checkpoints
     (out / "slow" / "checkpoint-6").rename(out / "moved") if RANK == 0 else None
     torch.distributed.barrier()
-    report["resumed"] = train(out / "slow", resume=True)
+    report["resumed"] = train(out / "slow", resume=True, **how)
     with using(Full()):
-        report["full"] = train(out / "full")
-        report["raised"] = train(out / "raised", save_errors="raise")
+        report["full"] = train(out / "full", **how)
+        report["raised"] = train(out / "raised", save_errors="raise", **how)
+    return report
+
+
+def main(out: Path) -> None:
+    report = {"replicated": run(out / "replicated"), "sharded": run(out / "sharded", shard="full")}
     (out / f"rank-{RANK}.json").write_text(json.dumps(report))
 
 

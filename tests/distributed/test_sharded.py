@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.distributed.checkpoint import HuggingFaceStorageReader, load
 
 from tests.support.launcher import launch
@@ -120,14 +121,15 @@ def test_a_checkpoint_loads_anywhere(
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")  # as intended
-def test_torch_reads_the_parts(folder: Path, together: dict[str, Any], tmp_path: Path) -> None:
-    """The files have the form of torch's distributed checkpoints: each part with its place in the whole."""
-    directory = folder / "two/plain/checkpoint-12"
-    for path in directory.glob("optimizer.shard-*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    state = {"state_dict.state.0.exp_avg": torch.zeros(37, 16)}
-    load(state, storage_reader=HuggingFaceStorageReader(str(tmp_path)), no_dist=True)
-    assert state["state_dict.state.0.exp_avg"].abs().sum() > 0
+@pytest.mark.parametrize("source", ["two", "four"])
+def test_torch_reads_a_checkpoint(source: str, folder: Path, alone: Any, together: Any, hybrid: Any) -> None:
+    """Its parts have the form of torch's distributed checkpoints: each with its place in the whole."""
+    whole, parts = folder / "one/plain/checkpoint-6", folder / source / "plain/checkpoint-6"
+    expected = {**load_file(whole / "model.safetensors"), **load_file(whole / "optimizer.safetensors")}
+    state = {name: torch.full_like(tensor, torch.nan) for name, tensor in expected.items()}
+    load(state, storage_reader=HuggingFaceStorageReader(str(parts)), no_dist=True)
+    torch.testing.assert_close(state, expected, rtol=1e-4, atol=1e-6)
+    assert len(expected) > 20
 
 
 def test_an_adapter_of_a_sharded_model(folder: Path) -> None:

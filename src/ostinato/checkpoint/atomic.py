@@ -68,7 +68,7 @@ def atomic_directory(
     target = Path(target)
     scratch = find_scratch(target)
     try:
-        failure = _catch_error(lambda: create_scratch(target)) if leader else None
+        failure = catch_error(lambda: create_scratch(target)) if leader else None
         barrier()  # the directory exists
         try:
             if failure is not None:
@@ -85,7 +85,7 @@ def atomic_directory(
             failure = error
         barrier()  # all processes have written
         if leader and failure is None:
-            failure = _catch_error(lambda: _commit(target))
+            failure = catch_error(lambda: _commit(target))
         barrier()  # the directory has its name, or the commit failed
         failed_elsewhere = failure is None and scratch.exists()
         barrier()  # all processes have seen the outcome
@@ -121,6 +121,15 @@ def seal(target: Path, known: Mapping[Path, Sealed] | None = None) -> None:
     """
     with _name_disk_errors(target):
         _seal(find_scratch(target), target, known or {})
+
+
+def seal_file(path: Path) -> Sealed:
+    """Flush one file to the disk, and read it for its hash."""
+    descriptor = io.open_regular(path)
+    try:
+        return disk().seal(path, descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def publish(target: Path) -> Path | None:
@@ -270,7 +279,7 @@ def _build_hidden_path(target: Path, purpose: str) -> Path:
     return target.with_name(f".{target.name}.{purpose}")
 
 
-def _catch_error(action: Callable[[], object]) -> Exception | None:
+def catch_error(action: Callable[[], object]) -> Exception | None:
     """Return the error of an action instead of raising it: the next barrier has to be reached before it is raised."""
     try:
         action()
@@ -350,11 +359,7 @@ def _seal_directory(directory: Path, known: Mapping[Path, Sealed], *, depth: int
 
 def _seal_file(path: Path, known: Sealed | None) -> dict[str, Any]:
     if known is None or not known.is_unchanged(path):
-        descriptor = io.open_regular(path)
-        try:
-            known = disk().seal(path, descriptor)
-        finally:
-            os.close(descriptor)
+        known = seal_file(path)
     return {"size": known.size, "sha256": known.sha256}
 
 

@@ -77,7 +77,7 @@ def write_weights(trainer: SaveHost, directory: Path, write: TensorWriter | None
     with use_averaged_weights(trainer.optimizer), use_callback_weights(trainer) if as_evaluated else nullcontext():
         if write is None:
             trainer.save_model(str(directory), _internal_call=True)
-        elif SaveSettings.of(trainer.args).writes_here:
+        elif SaveSettings.of(trainer.args).writes_here or trainer.strategy.is_sharded:
             save_weights(trainer, directory, write=write)
 
 

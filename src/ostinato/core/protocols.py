@@ -97,6 +97,10 @@ class Strategy(Protocol):
         """Return the value of every process, of those too that compute the same rows."""
         ...
 
+    def open_background_gather(self) -> Callable[[Any], list[Any]]:
+        """Return a `gather_from_all` for a thread beside training. All processes have to call this."""
+        ...
+
     def broadcast_object(self, value: Any) -> Any:
         """Return the value of the first process."""
         ...
@@ -126,7 +130,10 @@ class Strategy(Protocol):
         ...
 
     def watch(self, find_step: Callable[[], int], timeout_seconds: float) -> AbstractContextManager[Any]:
-        """Tell which process does not come, inside the block, before a wait for it fails after so many seconds."""
+        """Tell which process does not come, inside the block, before a wait for it fails after so many seconds.
+
+        An error that ends the block is written down for the launcher of the processes.
+        """
         ...
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Protocol, overload
 
 from ..core.notices import note_once
@@ -96,7 +96,8 @@ class Ballot:
         vote.stop, vote.searches = self.find_stop(), self.finds_unused()
         if self._deviates:
             vote.each = 0.0
-        self._exchange = self.strategy.exchange([float(number) for number in astuple(vote)])
+        # In the order of the fields; `astuple` would copy each, in every step.
+        self._exchange = self.strategy.exchange([float(number) for number in vars(vote).values()])
 
     @property
     def votes(self) -> list[Vote]:

@@ -1,9 +1,9 @@
 """When and how checkpoints and the best weights are written during training, and what follows from it.
 
 A save takes one of three ways. *Later*: the tensors are copied, and written while training continues; of several
-processes the first does this, unless the model is divided. *Now*: the directory is read next, so they are written
-first. *By hooks*: a method that writes a part is overridden, or several processes write now, and every part is written
-by its method. The files are the same.
+processes the first does this, or each does it with its parts if the model is divided. *Now*: the directory is read
+next, so they are written first. *By hooks*: a method that writes a part is overridden, or several processes write now,
+and every part is written by its method. The files are the same.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ..checkpoint.file_names import BEST_MODEL_NAME, TRAINER_STATE_NAME
 from ..checkpoint.save_parts import gather_progress, write_parts, write_weights
 from ..checkpoint.snapshot import Snapshot
 from ..checkpoint.tensors import TensorWriter, write_tensors
+from ..checkpoint.written_files import WrittenFiles
 from ..core.choices import SaveStrategy
 from ..core.notices import note, warn
 from ..core.state import TrainerState
@@ -222,8 +223,8 @@ def execute_save(trainer: SaverHost, save: Save) -> None:
     """Write a directory, or begin to. A disk that does not accept it is reported as `save_errors` says."""
     saves = _find_saves(trainer)
     saves.failed_step = None
-    if _is_whole_in_first(trainer, saves, save):
-        _write_in_first(trainer, saves, save)
+    if _can_wait_everywhere(trainer, saves, save):
+        (_write_in_all if trainer.strategy.is_sharded else _write_in_first)(trainer, saves, save)
     elif _has_write_hooks(trainer):
         with _show_large_save(trainer, saves, save):
             _write_with_hooks(trainer, saves, save)
@@ -287,25 +288,39 @@ def _write_with_hooks(trainer: SaverHost, saves: Saves, save: Save) -> None:
 
 @dataclass(frozen=True)
 class _Writing:
-    """A directory whose large files are copied first, and written when training goes on."""
+    """A directory whose large files are copied first, and written when training goes on.
+
+    Of several processes, one leads: it makes the directory, completes it when the files of all are on the disk, and
+    gives it its name.
+    """
 
     trainer: SaverHost
     saves: Saves
     save: Save
-    snapshot: Snapshot
+    files: Snapshot | WrittenFiles
+    leads: bool = True
 
     def take(self) -> None:
+        """Make the directory, and copy what is to be written."""
+        with _abandon_on_error(self.save.target):
+            atomic.create_scratch(self.save.target)
+            self.copy()
+
+    def copy(self) -> None:
         """Copy what is to be written, and write what is small."""
-        with _abandon_on_error(self.save.target), _preset_best(self.trainer.state, self.save.best):
-            self.save.parts(atomic.create_scratch(self.save.target), self.snapshot)
-            self.snapshot.receive()
+        with _preset_best(self.trainer.state, self.save.best):
+            self.save.parts(atomic.find_scratch(self.save.target), self.files)
+            self.files.receive()
 
     def write(self) -> None:
         target = self.save.target
+        if not self.leads:
+            self.files.write()
+            return
         with _abandon_on_error(target):
-            self.snapshot.write()
+            self.files.write()
             self.trainer._run_directory.complete(atomic.find_scratch(target), target)
-            atomic.seal(target, self.snapshot.sealed)
+            atomic.seal(target, self.files.sealed)
             if self.saves.is_forgotten:
                 atomic.abandon(target)
             elif not os.path.lexists(target):
@@ -313,8 +328,24 @@ class _Writing:
 
     def start(self, finish: Callable[[BaseException | None], None]) -> None:
         """Write in the background; `finish` is called between two steps."""
-        snapshot = self.snapshot
-        self.saves.start(self.write, finish, self.save.target.name, lambda: (snapshot.written, snapshot.size))
+        files = self.files
+        self.saves.start(self.write, finish, self.save.target.name, lambda: (files.written, files.size))
+
+    def start_together(self) -> None:
+        """Write in the background, while other processes do; `share_outcome` tells all how it ended."""
+        self.saves.share = partial(_share_outcome, self.trainer, self.saves, self.save)
+
+        def finish(error: BaseException | None) -> None:
+            try:
+                _raise(error)
+                replaced = self.publish() if self.leads else None
+            except Exception as failure:
+                self.saves.failure_to_share = failure
+                return
+            if self.leads:
+                self.conclude(replaced, later=True)
+
+        self.start(finish)
 
     def publish(self) -> Path | None:
         """Publish the directory between two steps, not during one: an existing one of that name may be in use."""
@@ -360,11 +391,23 @@ def _write_snapshot(trainer: SaverHost, saves: Saves, save: Save, *, later: bool
         finish(None)
 
 
-def _write_in_first(trainer: SaverHost, saves: Saves, save: Save) -> None:
-    """Let the first process write in the background; each of the others writes its own, which is small, first.
+def _write_in_all(trainer: SaverHost, saves: Saves, save: Save) -> None:
+    """Let each process write its parts, and flush them to the disk in the background."""
+    leads, strategy = _leads(trainer), trainer.strategy
+    files = WrittenFiles(atomic.find_scratch(save.target), strategy.open_background_gather())
+    writing = _Writing(trainer, saves, save, files, leads=leads)
+    for action in (partial(atomic.create_scratch, save.target) if leads else None, writing.copy):
+        failure = None if action is None else atomic.catch_error(action)
+        if strategy.any(failure is not None):
+            if leads:
+                atomic.abandon(save.target)
+            _handle_failure(trainer, saves, save, failure or atomic.build_other_process_error(save.target))
+            return
+    writing.start_together()
 
-    Nothing is exchanged in the background: how the save ended is told by `share_outcome`.
-    """
+
+def _write_in_first(trainer: SaverHost, saves: Saves, save: Save) -> None:
+    """Let the first process write in the background; each of the others writes its own, which is small, first."""
     writing = _Writing(trainer, saves, save, Snapshot(saves.memory)) if _leads(trainer) else None
     failure: Exception | None = None
     try:
@@ -384,30 +427,17 @@ def _write_in_first(trainer: SaverHost, saves: Saves, save: Save) -> None:
             atomic.abandon(save.target)
         _handle_failure(trainer, saves, save, failure or atomic.build_other_process_error(save.target))
         return
-    saves.share = partial(_share_outcome, trainer, saves, save)
     if writing is None:
-        return
-
-    def finish(error: BaseException | None) -> None:
-        try:
-            _raise(error)
-            replaced = writing.publish()
-        except Exception as failure:
-            saves.failure_to_share = failure
-            return
-        writing.conclude(replaced, later=True)
-
-    writing.start(finish)
+        saves.share = partial(_share_outcome, trainer, saves, save)
+    else:
+        writing.start_together()
 
 
 def _share_outcome(trainer: SaverHost, saves: Saves, save: Save) -> None:
-    """Tell all processes how a save of the first one ended."""
+    """Tell all processes how a save in the background ended."""
     error, saves.failure_to_share = saves.failure_to_share, None
-    ended = None if error is None else "refused" if is_disk_failure(error) else "failed"
-    ended = trainer.strategy.broadcast_object(ended)
-    if ended is not None:
-        error = error or atomic.build_other_process_error(save.target)
-        _report_failure(trainer, saves, save, error, is_refused=ended == "refused")
+    if trainer.strategy.any(error is not None):
+        _handle_failure(trainer, saves, save, error or atomic.build_other_process_error(save.target))
     elif not _leads(trainer):
         _record_success(trainer, saves, save)
 
@@ -416,9 +446,9 @@ def _leads(trainer: SaverHost) -> bool:
     return SaveSettings.of(trainer.args).writes_here
 
 
-def _is_whole_in_first(trainer: SaverHost, saves: Saves, save: Save) -> bool:
-    """Return whether the first process has all that is large, and may write it later; all get the same answer."""
-    if trainer.strategy.processes == 1 or trainer.strategy.is_sharded or SaveSettings.of(trainer.args).on_each_node:
+def _can_wait_everywhere(trainer: SaverHost, saves: Saves, save: Save) -> bool:
+    """Return whether there are several processes and they may write later; all get the same answer."""
+    if trainer.strategy.processes == 1 or SaveSettings.of(trainer.args).on_each_node:
         return False
     is_own = any(map(trainer._is_overridden, WRITE_PARTS)) or is_read_immediately(trainer)
     restarts = trainer._run is not None and trainer._run.options.can_restart
@@ -512,11 +542,7 @@ def _record_success(trainer: SaverHost, saves: Saves, save: Save) -> None:
 
 def _handle_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseException) -> None:
     """Report a disk that does not accept a checkpoint, so that training continues; raise any other error."""
-    _report_failure(trainer, saves, save, error, is_refused=_is_refusal_everywhere(trainer, error))
-
-
-def _report_failure(trainer: SaverHost, saves: Saves, save: Save, error: BaseException, *, is_refused: bool) -> None:
-    if not is_refused:
+    if not _is_refusal_everywhere(trainer, error):
         raise error
     refusal = save_errors.build_save_error(save.target, error, needed=_forecast(trainer, only_model=save.only_model))
     saves.failure, saves.failed_step = refusal, save.step

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
@@ -36,10 +38,11 @@ def choose_strategy(
         return SingleDevice(device)
     is_divided = model is not None and find_given_mesh(model) is not None
     if shards is None and not is_divided:
-        return Replicated(device, world, replicas)
+        return Replicated(device, world, replicas, timeout_seconds=replicas.timeout_seconds)
     tensor_size = 1 if shards is None else shards.tensor_size
     if model is not None and is_divided:
         is_gathered = any(isinstance(module, FSDPModule) for module in model.modules())
         tensor_size = find_tensor_size(model, world, is_gathered=is_gathered)
-    find_data_groups(tensor_size)
-    return Sharded(device, world, shards or ShardSettings(), tensor_size=tensor_size)
+    find_data_groups(tensor_size, timedelta(seconds=replicas.timeout_seconds))
+    settings = shards or ShardSettings()
+    return Sharded(device, world, settings, tensor_size=tensor_size, timeout_seconds=replicas.timeout_seconds)

@@ -31,6 +31,8 @@ def _measure_norm(groups: list[list[Tensor]]) -> Tensor:
 
 def _group_by_mesh(gradients: list[Tensor]) -> list[list[Tensor]]:
     """Return the gradients that torch can use in one operation together."""
+    if not any(isinstance(gradient, DTensor) for gradient in gradients):
+        return [gradients] if gradients else []
     groups: dict[object, list[Tensor]] = {}
     for gradient in gradients:
         groups.setdefault(gradient.device_mesh if isinstance(gradient, DTensor) else None, []).append(gradient)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +17,14 @@ from torch import Tensor
 from ..core.choices import ParallelMode
 from ..core.tree import tree_map, truncate
 from ..core.world import World
-from .mesh import DataGroups, count_data_processes, find_data_groups, find_host_group
+from .failure_record import record_failure
+from .mesh import (
+    DataGroups,
+    count_data_processes,
+    find_background_group,
+    find_data_groups,
+    find_host_group,
+)
 from .process_watch import watch_processes
 
 
@@ -45,6 +54,7 @@ class ProcessCollectives:
     device: torch.device
     world: World
     tensor_size: int = field(default=1, kw_only=True)  # processes in a row that compute the same rows
+    timeout_seconds: int = field(default=1800, kw_only=True)  # after which a wait for other processes fails
 
     @property
     def rank(self) -> int:
@@ -79,34 +89,47 @@ class ProcessCollectives:
     def exchange(self, numbers: Sequence[float]) -> NumbersUnderWay:
         own = torch.tensor(numbers, dtype=torch.float64)
         received = torch.empty((self.processes, len(own)), dtype=torch.float64)
-        work = dist.all_gather(list(received.unbind()), own, group=find_host_group(), async_op=True)
+        work = dist.all_gather(list(received.unbind()), own, group=self._host, async_op=True)
         return NumbersUnderWay(received, work, own)
 
     def any(self, flag: bool) -> bool:
         total = torch.tensor(int(flag))
-        dist.all_reduce(total, group=find_host_group())
+        dist.all_reduce(total, group=self._host)
         return bool(total)
 
     def gather_objects(self, value: Any) -> list[Any]:
         return _gather_objects(value, self._groups.host)
 
     def gather_from_all(self, value: Any) -> list[Any]:
-        return _gather_objects(value, find_host_group())
+        return _gather_objects(value, self._host)
+
+    def open_background_gather(self) -> Callable[[Any], list[Any]]:
+        return partial(_gather_objects, group=find_background_group(self._timeout))
 
     def broadcast_object(self, value: Any) -> Any:
         values = [value]
-        dist.broadcast_object_list(values, src=0, group=find_host_group())
+        dist.broadcast_object_list(values, src=0, group=self._host)
         return values[0]
 
     def barrier(self) -> None:
         dist.barrier()
 
-    def watch(self, find_step: Callable[[], int], timeout_seconds: float) -> AbstractContextManager[Any]:
-        return watch_processes(self.world, find_step, timeout_seconds)
+    @contextmanager
+    def watch(self, find_step: Callable[[], int], timeout_seconds: float) -> Iterator[None]:
+        with record_failure(), watch_processes(self.world, find_step, timeout_seconds):
+            yield
 
     @property
     def _groups(self) -> DataGroups:
-        return find_data_groups(self.tensor_size)
+        return find_data_groups(self.tensor_size, self._timeout)
+
+    @property
+    def _host(self) -> Any:
+        return find_host_group(self._timeout)
+
+    @property
+    def _timeout(self) -> timedelta:
+        return timedelta(seconds=self.timeout_seconds)
 
 
 def distributed_concat(tensor: Any, num_total_examples: int | None = None) -> Any:

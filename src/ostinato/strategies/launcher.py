@@ -14,6 +14,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousError, Rendezvous
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ..core.errors import ConfigError
+from .failure_record import find_first_failure
 
 
 class Place(NamedTuple):
@@ -41,11 +42,10 @@ def start_processes(
 ) -> Failure | int:
     """Run a command in `count` processes on this host and wait; return an exit code, or what failed.
 
+    `nodes` are the smallest and the largest number of hosts; without a `place`, there is one.
+
     Raises:
         ConfigError: The hosts do not meet.
-
-
-    `nodes` are the smallest and the largest number of hosts; without a `place`, there is one.
     """
     if place is not None:
         # torch publishes the address of a store that attempts share once, before the first of them: a host that joins
@@ -67,7 +67,8 @@ def start_processes(
     try:
         elastic_launch(config, program)(*words)
     except ChildFailedError as error:
-        rank, first = error.get_first_failure()
+        rank = find_first_failure(error.failures)
+        first = error.failures[rank]
         message = first.message if isinstance(first.message, str) else first.message.get("message", "")
         told = [] if not message or message.startswith(("To enable traceback", "Signal")) else message.splitlines()
         return Failure(rank, first.exitcode, told)

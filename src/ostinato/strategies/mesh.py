@@ -10,6 +10,7 @@ Sums over rows, and the division of a batch among processes, leave all but one o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -40,32 +41,51 @@ class DataGroups:
 _found: dict[tuple[Any, int], DataGroups] = {}  # by the default group and the size of tensor parallelism
 
 
-def find_data_groups(tensor_size: int = 1) -> DataGroups:
-    """Return the groups over which rows are gathered and summed. All processes have to call it the first time."""
+def find_data_groups(tensor_size: int = 1, timeout: timedelta | None = None) -> DataGroups:
+    """Return the groups over which rows are gathered and summed. All processes have to call it the first time.
+
+    Waits in a new group fail after `timeout`, by default torch's own of half an hour.
+    """
     key = (dist.group.WORLD, tensor_size)
     if key not in _found:
         for old in [old for old in _found if old[0] is not key[0]]:
             del _found[old]
-        _found[key] = _make_groups(tensor_size)
+        _found[key] = _make_groups(tensor_size, timeout)
     return _found[key]
 
 
-def find_host_group() -> Any:
+def find_host_group(timeout: timedelta) -> Any:
     """Return a group of all processes that exchanges tensors in main memory. None: the default group.
 
     Numbers of the host that go through a device have to wait for all that it was given before.
     """
-    return find_data_groups().host
+    return find_data_groups(timeout=timeout).host
 
 
-def _make_groups(tensor_size: int) -> DataGroups:
+_background: dict[Any, Any] = {}  # by the default group
+
+
+def find_background_group(timeout: timedelta) -> Any:
+    """Return a group of all processes for a thread beside training. All processes have to call it the first time.
+
+    Exchanges of two threads in one group would be taken for one another.
+    """
+    if dist.group.WORLD not in _background:
+        _background.clear()
+        _background[dist.group.WORLD] = dist.new_group(backend="gloo", timeout=timeout)
+    return _background[dist.group.WORLD]
+
+
+def _make_groups(tensor_size: int, timeout: timedelta | None) -> DataGroups:
     reaches_hosts = any(name in str(dist.get_backend_config()) for name in ("gloo", "mpi"))
     if tensor_size == 1:
-        return DataGroups(host=None if reaches_hosts else dist.new_group(backend="gloo"))
+        return DataGroups(host=None if reaches_hosts else dist.new_group(backend="gloo", timeout=timeout))
     size = dist.get_world_size()
     ranks = [list(range(first, size, tensor_size)) for first in range(tensor_size)]
-    own, _ = dist.new_subgroups_by_enumeration(ranks)
-    return DataGroups(own, own if reaches_hosts else dist.new_subgroups_by_enumeration(ranks, backend="gloo")[0])
+    own, _ = dist.new_subgroups_by_enumeration(ranks, timeout=timeout)
+    if reaches_hosts:
+        return DataGroups(own, own)
+    return DataGroups(own, dist.new_subgroups_by_enumeration(ranks, timeout=timeout, backend="gloo")[0])
 
 
 def count_data_processes(world: World, tensor_size: int) -> tuple[int, int]:

@@ -74,6 +74,9 @@ class SingleDevice:
     def gather_from_all(self, value: Any) -> list[Any]:
         return [value]
 
+    def open_background_gather(self) -> Callable[[Any], list[Any]]:
+        return self.gather_from_all
+
     def broadcast_object(self, value: Any) -> Any:
         return value
 
