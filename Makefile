@@ -46,9 +46,11 @@ demo: $(VENV)/.demo
 # More than four processes would spend their time importing.
 PARALLEL := -n auto --maxprocesses=4 --dist loadfile
 
+PART_ON_DEVICE := tests/device tests/golden/test_golden.py tests/contract/test_promises.py
+
 test: $(VENV)/.dev
 	$(PY) -m pytest $(PARALLEL) --no-loadscope-reorder $(PYTEST_FLAGS)
-	$(if $(PYTEST_FLAGS),,$(PY) -m pytest -q --device=cuda tests/device tests/golden/test_golden.py tests/contract/test_promises.py)
+	$(if $(PYTEST_FLAGS),,$(PY) -m pytest -q $(PARALLEL) --device=cuda --cases=2 $(PART_ON_DEVICE))
 
 # A process has one device, and has it for good: each kind is a session of its own.
 ON_DEVICES := tests/device tests/contract tests/golden

@@ -25,7 +25,7 @@ from tests.support.records import make_recorder
 
 torch.set_num_threads(1)
 
-pytest_plugins = ["tests.support.references_plugin", "tests.support.device_plugin"]
+pytest_plugins = ["tests.support.references_plugin", "tests.support.device_plugin", "tests.support.case_sample"]
 
 # Tests write thousands of small files and wait until they are on the disk. Memory will do, where there is enough.
 MEMORY, ENOUGH = Path("/dev/shm"), 4 << 30

@@ -16,7 +16,7 @@ from ostinato.core import accelerator
 from ostinato.core.random import RandomState, preserve_rng
 from ostinato.journal.environment import describe_environment
 from tests.support import tiny
-from tests.support.pretend_device import peak_memory
+from tests.support.pretend_device import peak_memory, set_pinned_memory
 
 ROWS = [{"x": torch.full((3,), n / 40), "labels": n % 2} for n in range(40)]
 
@@ -185,3 +185,24 @@ def test_a_model_that_is_placed_stays_where_it_is(
     trainer = Trainer(model, TrainingArguments(str(tmp_path), report_to="none", max_steps=1), train_dataset=ROWS)  # type: ignore[arg-type]
     trainer.train()
     assert next(trainer.model.parameters()).device == torch.device("cpu")
+
+
+def test_a_backend_that_offers_little(
+    tmp_path: Path, pretended: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that adds a device need not have pinned memory, nor streams that torch knows."""
+
+    class Stream:
+        def synchronize(self) -> None:
+            torch.accelerator.synchronize()
+
+    options = {"eval_strategy": "steps", "eval_steps": 3, "save_strategy": "steps", "save_steps": 3}
+    weights = []
+    for home in (tmp_path / "all", tmp_path / "little"):
+        trainer = make_trainer(home, **options)
+        trainer.train()
+        kept = trainer.predict(ROWS[:6])  # type: ignore[arg-type]
+        weights.append([*copy_weights(trainer), torch.from_numpy(kept.predictions)])
+        set_pinned_memory(False)
+        monkeypatch.setattr(torch.get_device_module(pretended), "Stream", Stream)
+    assert all(map(torch.equal, *weights))

@@ -160,7 +160,13 @@ def empty_cache(device: torch.device) -> None:
 
 def can_pin_memory() -> bool:
     """Return whether batches can be put into memory from which the device copies by itself."""
-    return find_kind() not in (None, "mps")
+    if find_kind() in (None, "mps"):
+        return False
+    try:
+        torch.empty(1).pin_memory()
+    except RuntimeError:  # the package that adds the device has no such memory
+        return False
+    return True
 
 
 # Number formats ------------------------------------------------------------------------------------------------------

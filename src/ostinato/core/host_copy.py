@@ -27,7 +27,7 @@ class HostCopy:
             if not isinstance(leaf, Tensor) or leaf.is_cpu:
                 return leaf
             devices.add(leaf.device)
-            return leaf.detach().to("cpu", non_blocking=True)  # torch puts the result into pinned memory
+            return _begin_copy(leaf.detach())
 
         self._copies = tree_map(copy, tree)
         self._arrivals = [Arrival(device) for device in devices]
@@ -42,6 +42,14 @@ class HostCopy:
         while self._arrivals:
             self._arrivals.pop().wait()
         return self._copies
+
+
+def _begin_copy(tensor: Tensor) -> Tensor:
+    """Return a copy in pinned memory, or in other memory where torch has none for the device."""
+    try:
+        return tensor.to("cpu", non_blocking=True)
+    except NotImplementedError:
+        return torch.empty_like(tensor, device="cpu").copy_(tensor, non_blocking=True)
 
 
 class Arrival:

@@ -33,6 +33,8 @@ def take_step(trainer: TrainHooks, run: Run, update: Update) -> KnownOutcome | P
     if run.guard.is_finite(total):
         run.meters.commit(update, numbers)
         advances = precision.step(trainer.optimizer)
+        if trainer.strategy.device.type != "cpu":
+            run.step.stepped.add(trainer.optimizer, run.parameters.list_with_gradients())
     else:
         is_due_to_scale = precision.has_overflowed(trainer.optimizer)
         _build_guarded(trainer, run, update, numbers).refuse(is_due_to_scale=is_due_to_scale)
@@ -50,13 +52,11 @@ def _can_defer(trainer: TrainHooks, run: Run) -> bool:
 
     The first step of a parameter is waited for: a fused optimizer that skips it leaves new averages uninitialized.
     """
-    gradients = run.parameters.list_gradients()
-    known, run.step.stepped = run.step.stepped, (trainer.optimizer, len(gradients))
-    is_known = known is not None and known[0] is trainer.optimizer and known[1] == len(gradients)
+    present = run.parameters.list_with_gradients()
     schedule = trainer.lr_scheduler if run.options.steps_schedule else None
     return (
-        is_known
-        and find_reason_of_place(gradients) is None
+        run.step.stepped.has_all(trainer.optimizer, present)
+        and find_reason_of_place(present) is None
         and find_reason_to_wait(trainer.optimizer, schedule) is None
     )
 

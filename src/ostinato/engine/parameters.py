@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import is_not
 from typing import Any
 
@@ -25,6 +26,10 @@ class ModelParameters:
         if len(present) != len(self._seen) or any(map(is_not, present, self._seen)):
             self.all, self._seen = list(model.parameters()), present
 
+    def list_with_gradients(self) -> list[nn.Parameter]:
+        """Return the parameters whose gradients are present."""
+        return [parameter for parameter in self.all if parameter.grad is not None]
+
     def list_gradients(self) -> list[Tensor]:
         """Return the gradients that are present."""
         return [parameter.grad for parameter in self.all if parameter.grad is not None]
@@ -33,6 +38,24 @@ class ModelParameters:
         """Drop all gradients."""
         for parameter in self.all:
             parameter.grad = None
+
+
+class SteppedParameters:
+    """The parameters for which an optimizer has taken a step: it keeps its averages of them."""
+
+    def __init__(self) -> None:
+        self._optimizer: Any = None
+        self._known: dict[int, nn.Parameter] = {}
+
+    def add(self, optimizer: Any, parameters: Iterable[nn.Parameter]) -> None:
+        """Note a step of an optimizer."""
+        if optimizer is not self._optimizer:
+            self._optimizer, self._known = optimizer, {}
+        self._known.update((id(parameter), parameter) for parameter in parameters)
+
+    def has_all(self, optimizer: Any, parameters: Iterable[nn.Parameter]) -> bool:
+        """Return whether the optimizer has taken a step for each of these."""
+        return optimizer is self._optimizer and self._known.keys() >= set(map(id, parameters))
 
 
 def _list_slots(model: nn.Module) -> list[Any]:

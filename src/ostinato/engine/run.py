@@ -19,7 +19,7 @@ from ..core.timing import TimeLedger
 from ..strategies.batch_transfer import BatchTransfer
 from .finite_guard import NonFiniteGuard
 from .meters import Meters
-from .parameters import ModelParameters
+from .parameters import ModelParameters, SteppedParameters
 from .pending_update import PendingUpdate
 from .plan import Plan
 from .updates import MicroBatch, UpdateReader
@@ -79,7 +79,7 @@ class StepState:
     grad_norm: Tensor | float | None = None
     learning_rate: float | None = None  # the rate this step used
     pending: PendingUpdate | None = None  # the last update, while it is not known whether it was finite
-    stepped: tuple[Any, int] | None = None  # the optimizer that stepped last, and the number of gradients it had
+    stepped: SteppedParameters = field(default_factory=SteppedParameters)  # noted where an update may be judged late
 
     def settle(self) -> None:
         """Learn from the device whether the last update was finite, if that is not known yet."""

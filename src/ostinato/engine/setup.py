@@ -12,6 +12,7 @@ from ..arguments import usage_errors
 from ..arguments.settings import ReportSettings, RunSettings
 from ..checkpoint.background import Saves
 from ..checkpoint.run_directory import find_best_model
+from ..core import accelerator
 from ..core.calls import takes
 from ..core.logged_numbers import collect_numbers
 from ..core.protocols import Batch
@@ -237,7 +238,7 @@ def build_run(
         judges_loss=trainer.strategy.size == 1,
     )
     saves = Saves(run_summary.find_save_display(callbacks))
-    saves.memory.is_pinned = trainer.strategy.device.type not in ("cpu", "mps")
+    saves.memory.is_pinned = accelerator.is_accelerator(trainer.strategy.device) and accelerator.can_pin_memory()
     saves.make_room = partial(saver.make_room, trainer, trial)
     transfer = BatchTransfer(trainer.strategy.device, non_blocking=settings.non_blocking)
     return Run(plan, options, updates, build_meters(trainer, loader), guard, saves, ledger, transfer=transfer)

@@ -18,7 +18,7 @@ class BatchTransfer:
     """Copy batches to a device on a stream of their own, each while the one before it is computed.
 
     Pinned memory is copied without a wait. Other memory is too if `non_blocking`, for which torch keeps it unchanged
-    until the device has it.
+    until the device has it. Devices without streams that torch knows copy in the order of their work.
     """
 
     device: torch.device
@@ -45,10 +45,11 @@ class BatchTransfer:
     def _begin(self, batch: Batch) -> tuple[Batch, Any]:
         """Begin the copy of a batch; return it with the event after which it is there, None if it needs none."""
         module = torch.get_device_module(self.device)
-        if getattr(module, "Stream", None) is None or getattr(module, "stream", None) is None:
+        kind = getattr(module, "Stream", None)
+        if not (isinstance(kind, type) and issubclass(kind, torch.Stream)):  # what record_stream takes
             return self.move(batch), None
         if self._stream is None:
-            self._stream = module.Stream(device=self.device)
+            self._stream = kind(device=self.device)
         with module.stream(self._stream):
             return self.move(batch), self._stream.record_event()
 

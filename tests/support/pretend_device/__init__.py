@@ -88,6 +88,11 @@ def set_float64(on: bool) -> None:
     DEVICE.has_float64 = on
 
 
+def set_pinned_memory(on: bool) -> None:
+    """Let the device copy by itself from pinned memory of the host or, like some that packages add, have none."""
+    DEVICE.has_pinned_memory = on
+
+
 def set_memory_limit(size: int | None) -> None:
     """Let what takes more than this many bytes raise torch.OutOfMemoryError."""
     DEVICE.memory_limit = size
@@ -131,4 +136,5 @@ __all__ = [
     "set_kernel_time",
     "set_late_asserts",
     "set_memory_limit",
+    "set_pinned_memory",
 ]

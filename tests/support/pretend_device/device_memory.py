@@ -151,6 +151,8 @@ class PinnedMemory:
 
     def add(self, tensor: torch.Tensor) -> torch.Tensor:
         """Pin what a tensor of the host uses, and return the tensor."""
+        if not DEVICE.has_pinned_memory:
+            raise NotImplementedError(f"{DEVICE.type} has no allocator of pinned memory")
         self.storages = {key: one for key, one in self.storages.items() if not one.expired()}
         storage = tensor.untyped_storage()
         self.storages[storage._cdata] = StorageWeakRef(storage)

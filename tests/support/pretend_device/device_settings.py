@@ -18,6 +18,7 @@ class Settings:
         False  # an index out of range is reported at the next wait, as kernels do, and ends the device
     )
     has_float64: bool = True  # MPS and some other devices have none
+    has_pinned_memory: bool = True  # packages that add a device need not have any
     memory_limit: int | None = None  # bytes; what does not fit raises torch.OutOfMemoryError
     kernel_seconds: float = 0.0  # how long a kernel takes; the host may do something else meanwhile
     is_forked: bool = False  # this process was forked from one that uses the device: it must not touch it
@@ -31,7 +32,8 @@ class Settings:
     def restore(self) -> None:
         """Undo all that a test may have set: a dead device lives again."""
         self.hostile = self.late_asserts = False
-        self.has_float64, self.memory_limit, self.kernel_seconds, self.death = True, None, 0.0, ""
+        self.has_float64 = self.has_pinned_memory = True
+        self.memory_limit, self.kernel_seconds, self.death = None, 0.0, ""
 
 
 DEVICE = Settings()
