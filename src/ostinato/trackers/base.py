@@ -197,7 +197,7 @@ class TrackerCallback(CleansUp, ExportableState):
             The description, without secrets.
         """
         to_dict = getattr(args, "to_dict", None)  # arguments may be a plain object, with a few attributes
-        content = to_dict() if callable(to_dict) else vars(args)
+        content: Any = to_dict() if callable(to_dict) else vars(args)
         return RunInfo(
             name=getattr(args, "run_name", None),
             output_dir=getattr(args, "output_dir", None) or ".",
