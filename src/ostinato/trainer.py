@@ -647,12 +647,15 @@ class Trainer(metaclass=TrainerType):
     def _begin_trial(self, trial: Any) -> None:
         """Make the model of a trial and set its values, which may be drawn in either; its directory is known then."""
         seed = self.args.seed
-        makes_models = self.model_init is not None or self._is_overridden("call_model_init")
+        makes_models = self._makes_models()
         if makes_models:
             self._init_model(trial)
         self._hp_search_setup(trial)
         if makes_models and self.args.seed != seed:  # it is searched, too
             self._init_model(trial)
+
+    def _makes_models(self) -> bool:
+        return self.model_init is not None or self._is_overridden("call_model_init")
 
     def _init_model(self, trial: Any) -> None:
         """Make a new model, whose optimizer is created later."""

@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from ostinato.journal.study_record import read_study
 from ostinato.report.compare import compare_runs
 from ostinato.report.journal_reader import read_run
 from ostinato.report.run_page import render_run
+from ostinato.report.search_page import render_study
 from ostinato.report.text import format_number
 from tests.support.journals import loss_at, whole_run
+from tests.support.studies import write_study
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next((found for name in NAMES if (found := shutil.which(name))), None)
@@ -36,6 +39,8 @@ addEventListener("load", () => {
   top.document.body.dataset.next = tip.innerText;
   top.document.body.dataset.wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
   top.document.body.dataset.inner = innerWidth;
+  const plots = [...document.querySelectorAll("svg")].map(one => one.parentElement);
+  top.document.body.dataset.plots = plots.filter(one => one.scrollWidth > one.clientWidth).length;
   const heads = [...document.querySelectorAll("th")];
   top.document.body.dataset.cut = heads.filter(one => one.scrollWidth > one.clientWidth).length;
 });
@@ -200,6 +205,15 @@ def test_the_layout_fits_and_the_pointer_shows_values(pages: Path, tmp_path: Pat
     tip, following = attribute(seen.text, "tip"), attribute(seen.text, "next")
     assert tip is not None and tip.startswith("step 50") and format_number(loss_at(50)) in tip
     assert following is not None and following.startswith("step 51")
+
+
+def test_the_plots_of_a_search_fit(tmp_path: Path) -> None:
+    write_study(tmp_path, ("minimize", "maximize"))
+    page = tmp_path / "search.html"
+    page.write_text(render_study(read_study(tmp_path)), encoding="utf-8")
+    seen = browse(with_hovering(page, tmp_path, 390), tmp_path, "--dump-dom")
+    assert seen.complaints == []
+    assert (attribute(seen.text, "wide"), attribute(seen.text, "plots")) == ("0", "0")
 
 
 @pytest.mark.parametrize(("options", "dark"), [((), False), (("--blink-settings=preferredColorScheme=0",), True)])

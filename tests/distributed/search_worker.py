@@ -1,4 +1,4 @@
-"""What each process of the test of searches runs: `search_worker.py OUT_DIR`. Rank r writes `rank-r.json`."""
+"""What each process of the test of searches runs: `search_worker.py OUT_DIR [ray]`. Rank r writes `rank-r.json`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import optuna
 import torch
 
 from ostinato import TrainerCallback
+from ostinato.core.errors import ConfigError
 from tests.support import tiny
-from tests.support.searches import build_trainer
+from tests.support.searches import RATES, build_trainer
 
 RANK = int(os.environ["RANK"])
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -28,6 +29,14 @@ def space(trial: Any) -> dict[str, Any]:
         "learning_rate": trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True),
         "optim": trial.suggest_categorical("optim", ["adamw_torch", "sgd"]),
     }
+
+
+def search_with_ray(out: Path) -> None:
+    trainer = build_trainer(out / "searched", model_init=make_model)
+    try:
+        trainer.hyperparameter_search(RATES, n_trials=1, backend="ray")
+    except ConfigError as error:
+        (out / f"rank-{RANK}.json").write_text(json.dumps({"what": error.what, "fix": error.fix}))
 
 
 def main(out: Path) -> None:
@@ -51,4 +60,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (search_with_ray if sys.argv[2:] == ["ray"] else main)(Path(sys.argv[1]))

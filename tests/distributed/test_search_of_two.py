@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from ostinato.journal.study_record import read_study
 from tests.support.launcher import launch
+from tests.support.long_tests import long_only
 
 pytest.importorskip("optuna")
 WORKER = Path(__file__).with_name("search_worker.py")
+
+
+@long_only
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
+def test_ray_is_refused(tmp_path: Path) -> None:
+    launch(WORKER, tmp_path, "ray")
+    for rank in (0, 1):
+        refusal = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert "in one of 2 processes" in refusal["what"]
+        assert "without torchrun" in refusal["fix"]
+    assert not (tmp_path / "searched" / "search" / "study.jsonl").exists()
 
 
 def test_two_processes_share_a_trial(tmp_path: Path) -> None:

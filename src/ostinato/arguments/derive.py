@@ -20,6 +20,7 @@ from ..core.notices import logger, note_once
 from . import tracker_names
 from .accelerator_config import AcceleratorConfig
 from .extras import list_declarations
+from .fields.evaluation import EvaluationArguments
 
 if TYPE_CHECKING:
     from .training_args import TrainingArguments
@@ -131,6 +132,8 @@ def _derive_evaluation(args: TrainingArguments) -> None:
         note_once(f"eval_steps is not set: evaluating every logging_steps={args.logging_steps}")
     if args.eval_delay is None:
         args.eval_delay = 0
+    if args.per_device_eval_batch_size is None:  # transformers trains, and fails at an evaluation
+        args.per_device_eval_batch_size = EvaluationArguments.per_device_eval_batch_size
 
 
 def _derive_order(args: TrainingArguments) -> None:

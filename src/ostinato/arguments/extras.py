@@ -78,7 +78,8 @@ def is_taken(args: Any, name: str) -> bool:
     """Return whether a name of ours is an attribute that an object or a class of arguments has itself."""
     cls = args if isinstance(args, type) else type(args)
     is_set = args is not cls and name in vars(args)
-    return is_set or name in cls.__dataclass_fields__ or inspect.getattr_static(cls, name, _ABSENT) is not _ABSENT
+    is_field = name in getattr(cls, "__dataclass_fields__", ())  # a stand-in of arguments has none
+    return is_set or is_field or inspect.getattr_static(cls, name, _ABSENT) is not _ABSENT
 
 
 def take_extras(given: dict[str, Any], parameters: Collection[str]) -> tuple[dict[str, Any], list[str]]:

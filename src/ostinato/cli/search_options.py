@@ -69,7 +69,7 @@ def prepare_trainer(trainer: Trainer) -> None:
     Raises:
         ConfigError: The trainer has an optimizer, which belongs to its model, or a model that cannot be copied.
     """
-    if trainer.model_init is not None:
+    if trainer._makes_models():
         return
     if trainer.optimizer is not None or trainer.lr_scheduler is not None:
         raise ConfigError(

@@ -14,6 +14,7 @@ Each error is also the built-in type that transformers or torch raises in its pl
     │   ├── NoModelInitError(RuntimeError)                   a search without a function that makes models
     │   ├── UnknownOptionError(TypeError)                    an option that the search library does not have
     │   ├── AllTrialsFailedError(RuntimeError)               a search of which no trial is complete
+    │   ├── StudyExistsError(DuplicatedStudyError)           a name that another study of Optuna's has
     │   ├── TrackerMissing(RuntimeError)                     a tracker whose package is not installed
     │   ├── UnknownArgumentError(TypeError)                  an argument that does not exist
     │   ├── WrongTypeError(TypeError)                        a value of a type that the trainer cannot use

@@ -273,7 +273,7 @@ def search(
             f"no hp_space: searching {', '.join(PLAIN_SPACE)}, and not the seed "
             f"(hp_space=default_hp_space_{library.name} searches it, as transformers does)"
         )
-    if trainer.model_init is None and not trainer._is_overridden("call_model_init"):
+    if not trainer._makes_models():
         raise search_errors.no_model_init()
     _check_hp_name(hp_name)
     trainer.hp_search_backend = HPSearchBackend(library.name)

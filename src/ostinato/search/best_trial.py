@@ -28,7 +28,7 @@ def load_best_trial(trainer: SearchHost, number: int | None = None) -> BestRun:
             why="they were not saved, or were deleted since" if best.weights is None else f"{weights} is gone",
             fix=f"train it again: trainer.train(trial={best.params!r})",
         )
-    if trainer.model_init is not None:
+    if trainer._makes_models():
         trainer.model = trainer.call_model_init(FixedTrial(best.params, best.number))
     set_values(trainer.args, best.arguments)
     trainer._adopt_model()

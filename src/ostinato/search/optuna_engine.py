@@ -30,6 +30,10 @@ _STATES = {COMPLETE: TrialState.COMPLETE, PRUNED: TrialState.PRUNED, FAILED: Tri
 _STARTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL, TrialState.RUNNING)
 
 
+class StudyExistsError(ConfigError, optuna.exceptions.DuplicatedStudyError):
+    """A name that another study in the storage has (Optuna raises DuplicatedStudyError here)."""
+
+
 @dataclass
 class StudyOptions:
     """The keyword arguments that are Optuna's."""
@@ -263,6 +267,12 @@ def _open_study(session: SearchSession, options: StudyOptions) -> optuna.Study:
                 load_if_exists=False,
                 directions=cast(Any, list(session.directions)),
             )
+        except optuna.exceptions.DuplicatedStudyError as error:
+            raise StudyExistsError(
+                what=f"there is a study {name!r} in the storage already",
+                why="without load_if_exists=True, a storage of your own gets a new study, and names are unique in it",
+                fix="load_if_exists=True to go on with it, or another study_name",
+            ) from error
         finally:
             optuna.logging.set_verbosity(verbosity)
         known = None

@@ -196,14 +196,16 @@ class TrackerCallback(CleansUp, ExportableState):
         Returns:
             The description, without secrets.
         """
+        to_dict = getattr(args, "to_dict", None)  # arguments may be a plain object, with a few attributes
+        content: Any = to_dict() if callable(to_dict) else vars(args)
         return RunInfo(
             name=getattr(args, "run_name", None),
-            output_dir=args.output_dir or ".",
-            hyper_parameters=_mask_secrets(shorten_names(args, args.to_dict())),
+            output_dir=getattr(args, "output_dir", None) or ".",
+            hyper_parameters=_mask_secrets(shorten_names(args, content)),
             model_config=_mask_secrets(read_config(model)),
             run_id=self.run_id,
             step=state.global_step if self._is_training else None,
-            trial=state.trial_name,
+            trial=getattr(state, "trial_name", None),
             args=args,
             model=model,
         )

@@ -95,6 +95,26 @@ def test_drawn_values_with_names_of_their_own(tmp_path: Path) -> None:
     assert again.evaluate()["eval_loss"] == best.objective
 
 
+class Builds(Trainer):
+    def call_model_init(self, trial: Any = None) -> torch.nn.Module:
+        return tiny.Regression(hidden=16 if trial is None else trial.suggest_int("hidden", 4, 16))
+
+
+def test_a_trainer_that_makes_models_itself(tmp_path: Path) -> None:
+    def build() -> Trainer:
+        plain = build_trainer(tmp_path)
+        return Builds(
+            tiny.Regression(), plain.args, train_dataset=plain.train_dataset, eval_dataset=plain.eval_dataset
+        )
+
+    best = build().hyperparameter_search(RATES, n_trials=3, sampler=random_sampler())
+    assert not isinstance(best, list)
+    assert set(best.hyperparameters) == {"learning_rate", "hidden"}
+    other = build()
+    assert other.load_best_trial() == best
+    assert other.evaluate()["eval_loss"] == best.objective
+
+
 def test_several_objectives(tmp_path: Path) -> None:
     trainer = build_trainer(tmp_path)
     best = trainer.hyperparameter_search(
@@ -334,6 +354,17 @@ def test_a_study_of_another_space(tmp_path: Path) -> None:
         build_trainer(tmp_path, num_train_epochs=1).hyperparameter_search(RATES, n_trials=2)
     build_trainer(tmp_path).hyperparameter_search(RATES, n_trials=2)
     assert [one.times_begun for one in read_study(tmp_path).trials] == [2, 1]
+
+
+def test_a_name_that_another_study_has(tmp_path: Path) -> None:
+    given = {"storage": f"sqlite:///{tmp_path}/study.db", "study_name": "mine"}
+    build_trainer(tmp_path).hyperparameter_search(RATES, n_trials=1, **given)
+    with pytest.raises(ConfigError, match="a study 'mine'") as caught:
+        build_trainer(tmp_path).hyperparameter_search(RATES, n_trials=2, **given)
+    assert isinstance(caught.value, optuna.exceptions.DuplicatedStudyError)  # which scripts may catch
+    assert "load_if_exists=True" in caught.value.fix
+    build_trainer(tmp_path).hyperparameter_search(RATES, n_trials=2, load_if_exists=True, **given)
+    assert len(read_study(tmp_path).trials) == 2
 
 
 def test_a_finished_study_is_not_searched_again(tmp_path: Path) -> None:

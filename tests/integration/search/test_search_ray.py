@@ -6,6 +6,7 @@ Starting Ray takes longer than the trials: `make long` runs these tests.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -19,7 +20,9 @@ import torch
 
 from ostinato import Trainer, TrainerCallback
 from ostinato.journal.study_record import read_study
+from ostinato.search.session import get_params
 from tests.support import tiny
+from tests.support.digits import DIGITS_SPACE, build_digits_trainer, check_found
 from tests.support.long_tests import long_only
 from tests.support.searches import RATES, SOURCE, build_trainer
 
@@ -30,10 +33,13 @@ ray = pytest.importorskip("ray")
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
     os.environ.setdefault("CRC32C_SW_MODE", "auto")  # a package of Ray's sets it when it is imported
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # on a busy machine, Ray's 15 leaves the trials no time
     paths = os.pathsep.join([str(SOURCE / "src"), str(SOURCE)])
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
     yield
     ray.shutdown()
+    monkeypatch.undo()
 
 
 def test_one_space_in_three_forms(tmp_path: Path) -> None:
@@ -118,6 +124,16 @@ def test_values_mutated_by_population_based_training(tmp_path: Path) -> None:
     assert {float(argument) for _, argument, _ in lines} & {0.1, 0.2}
 
 
+def test_ray_finds_the_planted_optimum(tmp_path: Path) -> None:
+    from ray.tune.search.optuna import OptunaSearch
+
+    best = build_digits_trainer(tmp_path / "searched").hyperparameter_search(
+        DIGITS_SPACE, "accuracy", direction="maximize", n_trials=20, backend="ray", search_alg=OptunaSearch(seed=0)
+    )
+    assert [one.state for one in read_study(tmp_path / "searched").trials] == ["complete"] * 20
+    check_found(best, tmp_path)
+
+
 class Breaks(Trainer):
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         if self.args.weight_decay == 0.1:
@@ -134,18 +150,37 @@ def break_model(trial: Any) -> Any:
 
 
 def test_a_trial_that_fails_is_recorded_and_the_search_goes_on(tmp_path: Path) -> None:
-    trainer = build_trainer(tmp_path, cls=Breaks, model_init=break_model)
-    space = {"weight_decay": {"grid_search": [0.1, 0.2, 0.3, 0.4]}}
-    best = trainer.hyperparameter_search(space, n_trials=1, backend="ray")
+    def score(prediction: Any) -> dict[str, float]:  # with the arguments of the trainer in the worker
+        decay = trainer.args.weight_decay
+        return {"score": 1 / (0.5 - decay) if decay != 0.6 else math.nan}
+
+    trainer = build_trainer(tmp_path, cls=Breaks, model_init=break_model, compute_metrics=score)
+    space = {"weight_decay": {"grid_search": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]}}
+    best = trainer.hyperparameter_search(space, "score", n_trials=1, backend="ray")
     assert best.hyperparameters == {"weight_decay": 0.4}
     reasons = {one.params["weight_decay"]: one.reason for one in read_study(tmp_path).trials}
     assert {value: reason and reason["type"] for value, reason in reasons.items()} == {
-        0.1: "RuntimeError", 0.2: "OutOfMemory", 0.3: "ValueError", 0.4: None
+        0.1: "RuntimeError", 0.2: "OutOfMemory", 0.3: "ValueError", 0.4: None, 0.5: "ZeroDivisionError", 0.6: "NaN"
     }  # fmt: skip
     # A finished search has its result from the disk; so has one with a trial that Ray was not told of.
-    again = build_trainer(tmp_path, cls=Breaks, model_init=break_model)
-    assert again.hyperparameter_search(space, n_trials=1, backend="ray")[:3] == best[:3]
-    assert [one.times_begun for one in read_study(tmp_path).trials] == [1] * 4
+    again = build_trainer(tmp_path, cls=Breaks, model_init=break_model, compute_metrics=score)
+    assert again.hyperparameter_search(space, "score", n_trials=1, backend="ray")[:3] == best[:3]
+    assert [one.times_begun for one in read_study(tmp_path).trials] == [1] * 6
+
+
+class Builds(Trainer):
+    def call_model_init(self, trial: Any = None) -> torch.nn.Module:
+        return tiny.Regression(hidden=16 if trial is None else get_params(trial)["hidden"])
+
+
+def test_a_trainer_that_makes_models_itself(tmp_path: Path) -> None:
+    trainer = Builds(tiny.Regression(), build_trainer(tmp_path).args, eval_dataset=tiny.regression_rows(8),
+                     train_dataset=tiny.regression_rows(16))  # fmt: skip
+    best = trainer.hyperparameter_search(lambda trial: {"hidden": {"grid_search": [4, 8]}}, n_trials=1, backend="ray")
+    assert not isinstance(best, list)
+    assert len(read_study(tmp_path).trials) == 2
+    assert trainer.load_best_trial()[:3] == best[:3]
+    assert trainer.evaluate()["eval_loss"] == best.objective
 
 
 def test_a_killed_search_goes_on(tmp_path: Path) -> None:

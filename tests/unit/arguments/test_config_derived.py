@@ -263,3 +263,7 @@ def test_derived_and_ineffective_values_are_noted_once(arguments, said, capsys):
 def test_ordinary_arguments_print_no_notice(capsys):
     build_arguments(learning_rate=1e-3, eval_strategy="epoch", metric_for_best_model="loss", bf16=True)
     assert capsys.readouterr().err == ""
+
+
+def test_no_size_of_evaluation_batches_is_the_default() -> None:
+    assert TrainingArguments("out", per_device_eval_batch_size=None).eval_batch_size == 8

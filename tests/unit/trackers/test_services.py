@@ -10,7 +10,9 @@ import pytest
 
 import ostinato
 from ostinato.arguments.tracker_names import is_installed
+from ostinato.core.state import TrainerState
 from ostinato.trackers.mlflow import MlflowSink
+from ostinato.trackers.registry import find_callback_class
 from ostinato.trackers.sink import RunInfo
 from ostinato.trackers.trackio import TrackioSink
 from ostinato.trackers.wandb import WandbCallback, WandbSink
@@ -198,3 +200,19 @@ def test_trackio_receives_project_name_and_space() -> None:
     assert asked["config"] == {"name": "x", "lr": 0.1}
     TrackioSink(SimpleNamespace(init=init)).start(run_info(run_id="first", step=2))
     assert asked["resume"] == "allow"
+
+
+TRACKERS = "clearml comet_ml dvclive mlflow neptune swanlab tensorboard trackio wandb"
+
+
+@pytest.mark.parametrize("name", TRACKERS.split())
+def test_arguments_may_be_a_plain_object(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of client libraries call `setup` with no more than what a tracker reads."""
+    runs: list[RunInfo] = []
+    monkeypatch.setattr("ostinato.trackers.base.is_installed", lambda tracker: True)
+    callback = find_callback_class(name)()
+    monkeypatch.setattr(callback, "open", lambda: SimpleNamespace(start=runs.append))
+    args = SimpleNamespace(to_dict=lambda: {"learning_rate": 0.1, "ostinato_packing": True}, run_name="mine")
+    callback.setup(args, TrainerState(), None)
+    assert runs[0].name == "mine"
+    assert runs[0].hyper_parameters["learning_rate"] == 0.1
