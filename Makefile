@@ -43,8 +43,9 @@ demo: $(VENV)/.demo
 	@OMP_NUM_THREADS=1 $(PY) examples/kill_and_resume.py
 
 # By file: what a file's tests share is made once; in the order of tests/conftest.py, which begins with the longest.
-# More than four processes would spend their time importing.
-PARALLEL := -n auto --maxprocesses=4 --dist loadfile
+# One more than there are cores, as many tests wait for processes; more than four would spend their time importing.
+WORKERS = $(shell $(PY) -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
+PARALLEL = -n $(WORKERS) --dist loadfile
 
 PART_ON_DEVICE := tests/device tests/golden/test_golden.py tests/contract/test_promises.py
 

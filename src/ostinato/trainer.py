@@ -730,7 +730,7 @@ class Trainer(metaclass=TrainerType):
                     engine.loop.train(self, run)
                 output = engine.finish.finish(self, run)
             except Exception as error:
-                engine.saver.wait_before_exit(self)  # a resumed run may need this checkpoint
+                engine.save_outcome.wait_before_exit(self)  # a resumed run may need this checkpoint
                 reason = diagnostics.dispatch.explain_training_failure(self, error, run)
                 if reason is not error:
                     raise reason from reason.__cause__
@@ -1706,7 +1706,7 @@ class Trainer(metaclass=TrainerType):
             _internal_call: The call is part of another save: no save is waited for, and nothing is uploaded.
         """
         if not _internal_call:
-            engine.saver.wait_for_last(self)
+            engine.save_outcome.wait_for_last(self)
         directory = output_dir if output_dir is not None else str(self._output_path)
         if self.args.should_save and self._publishing is not None:
             self._publishing.release(Path(directory))
@@ -1756,7 +1756,7 @@ class Trainer(metaclass=TrainerType):
         """Load the best weights into the model."""
         best = Path(self.state.best_model_checkpoint or "")
         checkpoints.callback_tensors.load_best(self, best)
-        note(f"loaded the best model, of step {engine.saver.find_best_step(self)}, from {best}")
+        note(f"loaded the best model, of step {engine.save_outcome.find_best_step(self)}, from {best}")
 
     # ---- resuming (checkpoint/, engine/resume.py) --------------------------------------------------
 

@@ -53,7 +53,8 @@ SCRIPTS = {
     "swift_sft": "swift",
     "axolotl_sft": "axolotl",
 }
-LENGTHY = {"ray_train": long_only}  # starts a cluster, and is installed where the other tests run
+# Installed where the other tests run: one starts a cluster, and the other is held to parity in tests/contract as well.
+LENGTHY = {"ray_train": long_only, "peft_lora": long_only}
 # The environments of other libraries have older versions of these two, as libraries; their scripts are not for those.
 OLDEST = {"trl": (1, 16), "sentence_transformers": (6, 2)}
 # Their loss is no measure of what is learned: it is that of several runs, of several losses, or of generated answers.

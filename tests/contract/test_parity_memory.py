@@ -13,6 +13,7 @@ import torch
 
 from tests.support import tiny
 from tests.support.parity import run_both
+from tests.support.records import assert_same
 
 pytest.importorskip("transformers")
 
@@ -50,7 +51,7 @@ def test_batches_shrink_by_the_same_share_and_give_the_same_run() -> None:
     theirs, ours = run_both(lambda api: train_hungry(api, tiny.seeded(Hungry)))
     assert theirs.result == ours.result == [16, 14, 12, 10, 9, 8, 7, 6, 5, 5, 5, 5, 4]
     assert theirs.log_history[:-1] == ours.log_history[:-1]
-    assert all(torch.equal(theirs.weights[name], ours.weights[name]) for name in ours.weights)
+    assert_same(theirs.weights, ours.weights)
     assert theirs.state["train_batch_size"] == ours.state["train_batch_size"] == 5
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from tests.support import tiny
 from tests.support.apis import Api
 from tests.support.parity import run_both
+from tests.support.records import assert_same
 
 pytest.importorskip("transformers")
 
@@ -68,7 +69,7 @@ def test_weights_of_a_factorys_optimizer_are_the_same() -> None:
         api.train(trainer)
 
     theirs, ours = run_both(script)
-    assert all(torch.equal(theirs.weights[name], ours.weights[name]) for name in ours.weights)
+    assert_same(theirs.weights, ours.weights)
 
 
 def test_settings_of_accelerate_are_shown(api: Api) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -85,12 +84,12 @@ def _list_names() -> list[str]:
 
 
 def _is_importable(package: str | None) -> bool:
-    if package is None or sys.modules.get(package) is not None:  # a stand-in may have no spec to find
-        return True
     try:
-        return find_spec(package) is not None
+        return package is None or find_spec(package) is not None
     except ModuleNotFoundError:  # of the package that it is part of
         return False
+    except ValueError:  # a stand-in that was put among the loaded modules has no spec
+        return True
 
 
 def _list_missing(name: str) -> list[str]:

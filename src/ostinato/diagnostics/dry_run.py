@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from ..arguments.settings import DryRunSettings, SaveSettings
 from ..checkpoint.atomic import atomic_directory, discard
 from ..checkpoint.run_directory import RunDirectory
+from ..checkpoint.save_parts import write_parts
 from ..checkpoint.state_objects import build_object, describe_object
 from ..core import accelerator
 from ..core.calls import fit_arguments
@@ -196,7 +197,7 @@ def _try_save(trainer: DryRunHost, run: Run) -> tuple[float, float, int]:
             stage.mkdir(parents=True)
         barrier()
         with atomic_directory(target, leader=leads, barrier=barrier) as directory:
-            saver.write_parts(trainer, directory, settings)
+            write_parts(trainer, directory, settings)
         saved = time.perf_counter()
         _check_load(trainer, str(target), only_model=settings.only_model)
         loaded = time.perf_counter()

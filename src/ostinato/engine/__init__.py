@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         report,
         resume,
         run,
+        save_outcome,
         saver,
         setup,
         signals,

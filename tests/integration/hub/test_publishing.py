@@ -17,7 +17,7 @@ import torch
 
 from ostinato import Trainer
 from ostinato.core.errors import ConfigError
-from ostinato.engine import saver
+from ostinato.engine import save_writer
 from ostinato.hub import publisher, staging, uploads
 from tests.support import tiny
 from tests.support.apis import Api
@@ -112,7 +112,7 @@ def test_the_last_state_arrives_even_if_the_hub_was_busy(ours: Api, hub: Hub, tm
 
 def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
     plain = ours.Trainer(tiny.regression(), build(ours).args, train_dataset=ROWS)  # without the recorder
-    assert not saver.is_read_immediately(plain)
+    assert not save_writer.is_read_immediately(plain)
     plain.train()
     assert hub.repos[f"{OWNER}/it"].messages[-1] == "Training in progress, step 6"
 
@@ -122,7 +122,7 @@ def test_saves_stay_in_the_background(ours: Api, hub: Hub) -> None:
 
     pushed: list[Any] = []
     own = build(ours, cls=Own)
-    assert saver.is_read_immediately(own)
+    assert save_writer.is_read_immediately(own)
     own.train()
     home = own.args.output_dir
     assert pushed == [(f"{home}/checkpoint-{step}", step, True) for step in (2, 4, 6)]

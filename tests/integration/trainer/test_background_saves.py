@@ -22,7 +22,7 @@ from ostinato.checkpoint.disk import Disk, Sealed, using
 from ostinato.checkpoint.retention import get_last_checkpoint, list_checkpoints
 from ostinato.checkpoint.tensors import read_tensors
 from ostinato.core.random import RandomState
-from ostinato.engine import saver
+from ostinato.engine import save_outcome, saver
 from tests.support import tiny
 from tests.support.launcher import ROOT
 from tests.support.quiet_trainer import build_quiet_trainer
@@ -334,7 +334,7 @@ def test_saving_changes_nothing_of_the_run(tmp_path: Path):
 def test_one_at_a_time_and_a_long_wait_is_told_once(
     tmp_path: Path, disk: Watched, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
-    monkeypatch.setattr(saver, "_LONG_WAIT", 0.0)
+    monkeypatch.setattr(save_outcome, "_LONG_WAIT", 0.0)
     running: list[int] = []
 
     class Slow(Watched):
@@ -355,7 +355,7 @@ def test_one_at_a_time_and_a_long_wait_is_told_once(
 def test_memory_is_made_ready_after_the_first_step_and_is_enough(
     tmp_path: Path, disk: Watched, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(saver, "_WORTH_PREPARING", 0)
+    monkeypatch.setattr(saver, "WORTH_PREPARING", 0)
     sizes: list[int] = []
 
     class Sizes(ostinato.TrainerCallback):

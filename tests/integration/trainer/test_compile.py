@@ -21,6 +21,7 @@ from ostinato.core.errors import ConfigError
 from ostinato.strategies import compile
 from tests.support import tiny
 from tests.support.apis import Api
+from tests.support.long_tests import long_only
 from tests.support.records import assert_same
 
 SCHEDULE = {"max_steps": 4, "eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
@@ -301,7 +302,7 @@ SCRIPT = """
 """
 
 
-@pytest.mark.slow
+@long_only  # of the compiler's time; with another backend it is in `test_a_resumed_run_is_the_same`
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_inductor_resumes_bit_for_bit_in_another_process(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}

@@ -351,6 +351,7 @@ def test_options_reach_torch(loader_settings: Settings) -> None:
 
 
 def test_memory_is_pinned_only_for_a_gpu(loader_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     for kind, is_pinned in ((None, False), ("mps", False), ("cuda", True), ("xpu", True)):
         monkeypatch.setattr("ostinato.core.accelerator.find_kind", lambda kind=kind: kind)
         assert loader_of(table(4), loader_settings(pin_memory=True)).pin_memory is is_pinned
