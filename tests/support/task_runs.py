@@ -1,14 +1,16 @@
-"""Recipes run beside plain programs of transformers: what both log, and the weights they end with."""
+"""Recipes run beside plain programs of transformers, and apart: what they log, and the weights they end with."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+
+from tests.support import launcher
 
 _TIMED = ("_runtime", "_per_second")
 
@@ -35,6 +37,14 @@ def assert_same_run(ours: Any, theirs: Any) -> None:
     assert list(mine) == list(other)
     different = [name for name in mine if not torch.equal(mine[name], other[name])]
     assert not different
+
+
+def run_apart(program: str, words: Sequence[str], shelf: Path, imports: Sequence[str], processes: int = 1) -> Any:
+    """Run a program in processes of their own, which begin with what every task imports."""
+    Path("program.py").write_text(program)
+    environment = {"HF_DATASETS_CACHE": str(shelf), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    path, imports = Path("program.py").absolute(), (*launcher.MOST, "datasets", *imports)
+    return launcher.run(path, *words, processes=processes, imports=imports, **environment)
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:

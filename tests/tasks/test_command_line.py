@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,10 @@ from ostinato.tasks import ALIASES, RECIPES, find_recipe, run
 from ostinato.tasks.command import parse_command
 from ostinato.tasks.samples.sentences import SUBJECTS, build_sentence, create_random
 from ostinato.tasks.text_classification import TextClassification
-from tests.support import launcher
-from tests.support.task_runs import read_rows, write_rows
+from tests.support.task_runs import read_rows, run_apart, write_rows
 
 TASK = "text-classification"
+IMPORTS = ("transformers.models.bert", "ostinato.tasks.text_classification")
 TINY = [
     *("--model_type", "bert", "--train_tokenizer", "--vocab_size", "300", "--max_seq_length", "24"),
     *("--config_overrides", "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"),
@@ -400,7 +399,7 @@ def test_a_killed_run_resumes_bit_for_bit(shelf: Path) -> None:
     """Every weight as if nothing had happened; the tokenizer, too, is trained once more."""
     words = command("--max_steps", "10", "--save_steps", "3", "--per_device_train_batch_size", "8")
     whole = run(TASK, [*words, "--output_dir", "whole"]).trainer
-    done = _run_apart(KILLED, words, shelf)
+    done = run_apart(KILLED, words, shelf, IMPORTS)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not Path("out/model.safetensors").exists()
     assert Path("out/checkpoint-3").is_dir()  # the next one is being written in the background
@@ -436,7 +435,8 @@ def test_two_processes(shelf: Path) -> None:
     words = command("--max_steps", "4", "--save_strategy", "no", "--config_overrides", NO_DROPOUT, count=45)
     one = run(TASK, [*words, "--output_dir", "one", "--per_device_train_batch_size", "8"])
     words = ["train", TASK, *words, "--per_device_train_batch_size", "4", "--use_cpu"]
-    done = _run_apart("import sys\nfrom ostinato.cli import main\nsys.exit(main())", words, shelf, processes=2)
+    program = "import sys\nfrom ostinato.cli import main\nsys.exit(main())"
+    done = run_apart(program, words, shelf, IMPORTS, processes=2)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("tokenizer: trained on") == 1  # said once
     assert Path("out/tokenizer.json").read_text() == Path("one/tokenizer.json").read_text()
@@ -447,12 +447,3 @@ def test_two_processes(shelf: Path) -> None:
     assert [row["sentence"] for row in rows] == [row["sentence"] for row in read_rows(Path("test.jsonl"))]
     results: dict[str, Any] = json.loads(Path("out/all_results.json").read_text())
     assert (results["eval_samples"], results["predict_samples"]) == (45, 45)
-
-
-def _run_apart(program: str, words: Sequence[str], shelf: Path, processes: int = 1) -> Any:
-    """Run a program in processes of their own, which begin with what every task imports."""
-    Path("program.py").write_text(program)
-    imports = (*launcher.MOST, "datasets", "transformers.models.bert", "ostinato.tasks.text_classification")
-    environment = {"HF_DATASETS_CACHE": str(shelf), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    path = Path("program.py").absolute()
-    return launcher.run(path, *words, processes=processes, imports=imports, **environment)

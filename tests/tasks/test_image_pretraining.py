@@ -64,6 +64,24 @@ def test_the_sample_is_learned(kind: str) -> None:
     assert (home / "report.html").read_text().count("data:image/png;base64,") == 8
 
 
+def test_a_new_autoencoder_knows_where_its_patches_are(models: dict[str, str]) -> None:
+    words = ["--train_dir", str(write_unlabelled_shapes(Path("data"), {"train": 8})[0]["train"]), "--do_train", *SHORT]
+    words += ["--train_val_split", "0", "--max_steps", "1"]
+    sizes = ",".join(f"{name}={value}" for name, value in {**SIZES, **DECODER}.items())
+    new = run("image-pretraining-mae", [*words, "--model_type", "vit_mae", "--config_overrides", sizes]).trainer.model
+    for table in (new.vit.embeddings.position_embeddings[0], new.decoder.decoder_pos_embed[0]):
+        assert not table[0].any()  # no patch: the class
+        columns, rows = table[1:].reshape(4, 4, 2, 8).unbind(dim=2)
+        assert torch.equal(columns, columns[:1].expand_as(columns))
+        assert torch.equal(rows, rows[:, :1].expand_as(rows))
+        nearness = table[1:] @ table[1:].T
+        assert (nearness.argmax(dim=1) == torch.arange(16)).all()
+        assert nearness[0, 1] > nearness[0, 2] and nearness[0, 4] > nearness[0, 8]
+    known = run("image-pretraining-mae", [*words, "--model_name_or_path", models["mae"]]).trainer.model
+    before = transformers.ViTMAEForPreTraining.from_pretrained(models["mae"])
+    torch.testing.assert_close(known.decoder.decoder_pos_embed, before.decoder.decoder_pos_embed, atol=2e-3, rtol=0)
+
+
 def hide_by_number(self: Any, row: Any, purpose: str) -> np.ndarray:
     """What is hidden of an image, for both sides of a comparison."""
     number = int(Path(self.find_file(row)).stem)

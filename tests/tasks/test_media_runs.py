@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,10 +11,11 @@ from safetensors.torch import load_file
 
 from ostinato.tasks import run
 from ostinato.tasks.samples.shapes import SHAPES, draw_shape, save_picture
-from tests.support import launcher
+from tests.support.task_runs import run_apart
 
 pytest.importorskip("PIL.Image")
 TASK = "image-classification"
+IMPORTS = ("transformers.models.vit", "ostinato.tasks.image_classification")
 TINY = (
     "image_size=16,patch_size=8,hidden_size=16,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32,"
     "hidden_dropout_prob=0.0,attention_probs_dropout_prob=0.0"
@@ -75,14 +75,6 @@ def command(*more: str, count: int = 40) -> list[str]:
     ]
 
 
-def run_apart(program: str, words: list[str], shelf: Path, processes: int = 1) -> Any:
-    Path("program.py").write_text(program)
-    imports = (*launcher.MOST, "datasets", "transformers.models.vit", "ostinato.tasks.image_classification")
-    environment = {"HF_DATASETS_CACHE": str(shelf), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    path = Path("program.py").absolute()
-    return launcher.run(path, *words, processes=processes, imports=imports, **environment)
-
-
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_killed_run_resumes_bit_for_bit(workers: str, shelf: Path) -> None:
     """With augmentation, and as the run of the other number of workers."""
@@ -90,7 +82,7 @@ def test_a_killed_run_resumes_bit_for_bit(workers: str, shelf: Path) -> None:
     other = {"0": "2", "2": "0"}[workers]
     whole = run(TASK, [*words, "--output_dir", "whole", "--dataloader_num_workers", other]).trainer
     words += ["--dataloader_num_workers", workers]
-    done = run_apart(KILLED, words, shelf)
+    done = run_apart(KILLED, words, shelf, IMPORTS)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not Path("out/model.safetensors").exists()
     resumed = run(TASK, [*words, "--resume_from_checkpoint", "true"]).trainer
@@ -104,7 +96,8 @@ def test_two_processes_see_each_row_once(shelf: Path) -> None:
     """And augment it as one process with twice the batch does: the weights are the same but for rounding."""
     more = ["--num_train_epochs", "1", "--save_strategy", "no", *AUGMENTED]
     one = run(TASK, [*command(*more), "--output_dir", "one", "--per_device_train_batch_size", "8"])
-    done = run_apart(WATCHED, [*command(*more), "--per_device_train_batch_size", "4", "--use_cpu"], shelf, processes=2)
+    words = [*command(*more), "--per_device_train_batch_size", "4", "--use_cpu"]
+    done = run_apart(WATCHED, words, shelf, IMPORTS, processes=2)
     assert done.returncode == 0, done.stderr
     seen = [Path(f"train-{rank}.txt").read_text().splitlines() for rank in (0, 1)]
     files = [str(path.relative_to("train")) for path in Path("train").glob("*/*.png")]

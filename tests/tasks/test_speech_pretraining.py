@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 
 from ostinato import ConfigError, DataError
 from ostinato.tasks import run
@@ -18,7 +20,7 @@ from ostinato.tasks.media.frame_masks import MaskedCollator, draw_mask, draw_neg
 from ostinato.tasks.samples.tones import RATE, build_digits, save_recording, synthesize_speech
 from tests.support.apis import guest
 from tests.support.real_data import on_real_data, read_table
-from tests.support.task_runs import assert_same_run, plain_arguments, write_rows
+from tests.support.task_runs import assert_same_run, plain_arguments, run_apart, write_rows
 
 soundfile = pytest.importorskip("soundfile")
 TASK = "speech-pretraining"
@@ -173,6 +175,48 @@ def compare(model: str, train: str, accumulation: int) -> None:
         for name in MEASURED:
             del log[name]
     assert_same_run(finished.trainer, theirs)
+
+
+# Codes are chosen without noise, which every batch would draw anew.
+NOISELESS = """
+import sys
+import torch
+from ostinato.tasks import run
+
+def choose_codes(scores, tau, hard):
+    soft = torch.softmax(scores / tau, dim=-1)
+    chosen = torch.nn.functional.one_hot(soft.argmax(dim=-1), soft.shape[-1])
+    return chosen - soft.detach() + soft
+
+torch.nn.functional.gumbel_softmax = choose_codes
+run("speech-pretraining", sys.argv[1:])
+"""
+
+
+def test_processes_and_accumulation_follow_one_batch(model: str, shelf: Path) -> None:
+    """Gradients are divided by the masked frames of the whole step, of which every part has another number."""
+    # The diversity loss looks at the codes of a batch together: parts of it have another one.
+    config = transformers.AutoConfig.from_pretrained(model, diversity_loss_weight=0.0, layerdrop=0.0)
+    for name in [name for name in vars(config) if name.endswith("dropout")]:
+        setattr(config, name, 0.0)
+    transformers.Wav2Vec2ForPreTraining.from_pretrained(model, config=config).save_pretrained("fixed")
+    shutil.copy(Path(model, "preprocessor_config.json"), "fixed")
+    words = ["--model_name_or_path", "fixed", "--train_file", record("train", 20), "--do_train", *SHORT]
+    words += ["--train_val_split", "0", "--use_cpu", "--max_duration_in_seconds", "0.5", "--augment_gain_db", "6"]
+    imports = ("transformers.models.wav2vec2", "ostinato.tasks.speech_pretraining")
+    ways = {"one": (8, 1, 1), "accumulated": (2, 4, 1), "by two": (2, 2, 2)}
+    for name, (batch, accumulation, processes) in ways.items():
+        more = ["--output_dir", name, "--per_device_train_batch_size", str(batch)]
+        more += ["--gradient_accumulation_steps", str(accumulation)]
+        done = run_apart(NOISELESS, [*words, *more], shelf, imports, processes)
+        assert done.returncode == 0, done.stderr
+    logs = {name: json.loads(Path(name, "trainer_state.json").read_text())["log_history"][:-1] for name in ways}
+    weights = {name: load_file(f"{name}/model.safetensors") for name in ways}
+    for name in ("accumulated", "by two"):
+        for log, expected in zip(logs[name], logs["one"], strict=True):
+            for value in ("loss", "grad_norm", "contrastive_loss", "masked_share"):
+                assert log[value] == pytest.approx(expected[value], rel=1e-4)
+        torch.testing.assert_close(weights[name], weights["one"], atol=1e-5, rtol=1e-4)
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(model: str) -> None:
